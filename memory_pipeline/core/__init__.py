@@ -1,0 +1,1 @@
+"""The domain, pure: no input or output, no Dagster, no clients."""

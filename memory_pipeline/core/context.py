@@ -1,0 +1,108 @@
+"""What a search may see: the runtime's place, narrowed by filters that can never replace it."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from memory_pipeline.core.cards import CardKind, MemoryRecord, scope_key
+from memory_pipeline.core.dependencies import Dependency, serves
+from memory_pipeline.core.errors import BadInput, FilterNotAllowed
+from memory_pipeline.core.text import fold, require_storable
+
+FIXED_BY_RUNTIME = frozenset({"workspace", "database", "schema", "language"})
+
+
+class SearchFilters(BaseModel):
+    """Filters of one search. Each can only narrow what the runtime allows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    table: str | None = None
+    column: str | None = None
+    scope: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    kinds: tuple[CardKind, ...] = (CardKind.MEMORY,)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.kinds:
+            raise BadInput("a search needs at least one kind of card", hint="leave kinds out to search memories")
+        for text in (self.table, self.column, *self.scope, *self.concepts):
+            if text is None:
+                continue
+            if not fold(require_storable(text, "a filter")):  # it would be dropped, and the search be wider than meant
+                raise BadInput("a filter is blank", hint="give it a value, or leave it out")
+        return self
+
+    @classmethod
+    def parse(cls, fields: Any) -> SearchFilters:
+        """Read filters as a caller wrote them.
+
+        Raises:
+            FilterNotAllowed: a filter on what the runtime fixes.
+            BadInput: an unknown filter, or a value of the wrong shape.
+        """
+        if isinstance(fields, dict) and (fixed := sorted(FIXED_BY_RUNTIME & fields.keys())):
+            raise FilterNotAllowed(
+                f"{', '.join(fixed)} cannot be filtered: the runtime fixes it", hint="use the runtime of that place"
+            )
+        try:
+            return cls.model_validate(fields)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(part) for part in first["loc"]) or "filters"
+            raise BadInput(
+                f"filter {place}: {first['msg']}", hint="filters are table, column, scope, concepts and kinds"
+            ) from error
+
+
+class SearchContext(BaseModel):
+    """The place of a search and its filters, in canonical form. An empty place is served by every card."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    paths: tuple[str, ...] = ()
+    scope: str | None = None
+    concepts: tuple[str, ...] = ()
+    kinds: tuple[CardKind, ...] = (CardKind.MEMORY,)
+
+    def allows(self, card: MemoryRecord) -> bool:
+        """Whether a card may be proposed here: the check that PostgreSQL's current row has to pass again."""
+        return (
+            card.kind in self.kinds
+            and serves(card.dependencies, self.paths)
+            and (self.scope is None or scope_key(card.scope) in ("", self.scope))
+            and (not self.concepts or bool({fold(concept) for concept in card.concepts} & set(self.concepts)))
+        )
+
+
+def search_context(
+    place: Dependency | None, filters: SearchFilters, *, default_schema: str | None = None
+) -> SearchContext:
+    """Join the runtime's place with the filters.
+
+    Args:
+        place: database and schema of the runtime; none for a search of the whole workspace.
+        default_schema: the workspace's; a table is in it where the runtime names none, as in cards.
+
+    Raises:
+        BadDependency: a column without its table.
+        FilterNotAllowed: a table or column where no place is fixed.
+    """
+    if place is None:
+        if filters.table or filters.column:
+            raise FilterNotAllowed("a table needs the database it is in", hint="search with a runtime")
+        paths: tuple[str, ...] = ()
+    else:
+        narrowed = Dependency(
+            database=place.database, schema_=place.schema_, table=filters.table, column=filters.column
+        )
+        paths = (narrowed.resolved(default_schema).path(),)
+    return SearchContext(
+        paths=paths,
+        scope=scope_key(filters.scope) if filters.scope else None,
+        concepts=tuple(sorted({fold(concept) for concept in filters.concepts} - {""})),
+        kinds=filters.kinds,
+    )

@@ -1,0 +1,391 @@
+"""Every error that a user can meet. Each says what happened, where, and what to do now.
+
+The exit code of the command line belongs to the family, so that a caller can tell them apart without reading text:
+
+| code | family |
+|---|---|
+| 0 | done |
+| 1 | a defect of this program |
+| 2 | the command's own words are off |
+| 10 | bad input |
+| 11 | not found |
+| 12 | conflict with what is already there |
+| 13 | refused: not allowed, or not in this state |
+| 20 | configuration |
+| 30 | PostgreSQL cannot be reached or failed |
+| 31 | Qdrant cannot be reached, failed, or holds something incompatible |
+| 32 | the embedder cannot be reached, lacks the model, or gave a useless vector |
+| 40 | the embedded stack cannot start or stop |
+| 50 | the index is not there yet, or not complete |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+
+class MemoryPipelineError(Exception):
+    """Base of the family.
+
+    Attributes:
+        message: what happened, to which workspace and card.
+        hint: what to do now.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    @property
+    def name(self) -> str:
+        """The name by which the contract tells this error: the class's own."""
+        return type(self).__name__
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})"
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+
+class BadInput(MemoryPipelineError):
+    """Something given by the caller cannot be used."""
+
+    exit_code = 10
+
+
+class BadText(BadInput):
+    """A text that PostgreSQL or JSON cannot hold."""
+
+
+class BadDependency(BadInput):
+    """A physical dependency that names a part without its parent."""
+
+
+class BadReference(BadInput):
+    """A reference that is not written as `seq:N`, `phase:FN` or `mem-NNNN`."""
+
+
+class BadWorkspace(BadInput):
+    """A workspace's slug, language or setting that cannot be used."""
+
+
+class BadRuntime(BadInput):
+    """A runtime file that cannot be read or lacks a field."""
+
+
+class BadLedgerLine(BadInput):
+    """A line of a ledger that cannot be taken. `reason` is a short code for quarantine tables."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message, hint="correct the line and append it again")
+        self.reason = reason
+
+
+class BadQuestion(BadInput):
+    """An empty question, or one longer than is ever embedded."""
+
+
+class FilterNotAllowed(BadInput):
+    """A search filter that tries to replace what the runtime fixes."""
+
+
+# --- not found ---------------------------------------------------------------------------------------------------
+
+
+class NotFound(MemoryPipelineError):
+    """Something named by the caller does not exist."""
+
+    exit_code = 11
+
+
+class UnknownWorkspace(NotFound):
+    """No workspace of that name, or none that this role may see."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(
+            f"there is no workspace {workspace!r}",
+            hint="memory-pipeline workspace list shows them; memory-pipeline workspace create makes one",
+        )
+
+
+class UnknownSession(NotFound):
+    """No session of that id in the workspace."""
+
+    def __init__(self, workspace: str, session: str) -> None:
+        super().__init__(
+            f"workspace {workspace!r} has no session {session!r}",
+            hint="append to its ledger first, or drop <session>.jsonl into the workspace's inbox",
+        )
+
+
+class UnknownPreview(NotFound):
+    """No preview of that id in the workspace."""
+
+    def __init__(self, workspace: str, preview: str) -> None:
+        super().__init__(
+            f"workspace {workspace!r} has no preview {preview!r}",
+            hint="run memory-pipeline promote preview and decide on the id that it prints",
+        )
+
+
+class NotInPreview(NotFound):
+    """A seq that the preview does not hold."""
+
+    def __init__(self, preview: str, seqs: Iterable[int]) -> None:
+        named = ", ".join(f"seq:{seq}" for seq in sorted(seqs))
+        super().__init__(f"preview {preview} does not hold {named}", hint="decide only on seqs that the preview shows")
+
+
+# --- conflict ----------------------------------------------------------------------------------------------------
+
+
+class Conflict(MemoryPipelineError):
+    """The request does not fit what is already there."""
+
+    exit_code = 12
+
+
+class WorkspaceExists(Conflict):
+    """A workspace of that name exists with other settings."""
+
+
+class LedgerSourceConflict(Conflict):
+    """A session is fed by one door; this is the other one."""
+
+    def __init__(self, workspace: str, session: str, door: str) -> None:
+        super().__init__(
+            f"session {session!r} of workspace {workspace!r} is fed by its {door}",
+            hint=f"go on writing it by its {door}, or use another session id",
+        )
+
+
+class LedgerTampered(Conflict):
+    """The part of a ledger file that was already read has changed."""
+
+    def __init__(self, path: str, line: int) -> None:
+        super().__init__(
+            f"{path} has changed at or before line {line}, which was already read",
+            hint="the ledger is append-only: restore the file; nothing of it was loaded now",
+        )
+
+
+class PreviewExpired(Conflict):
+    """The preview is older than its expiry."""
+
+    def __init__(self, preview: str) -> None:
+        super().__init__(f"preview {preview} has expired", hint="run memory-pipeline promote preview again")
+
+
+class CandidateChanged(Conflict):
+    """A candidate is no longer what the reviewer saw."""
+
+    def __init__(self, seq: int, why: str) -> None:
+        super().__init__(f"candidate seq:{seq} is not what the preview showed: {why}", hint="preview again and decide")
+        self.seq = seq
+
+
+class AlreadyDecided(Conflict):
+    """A candidate was decided before, with the other verdict."""
+
+    def __init__(self, seq: int, verdict: str) -> None:
+        super().__init__(
+            f"candidate seq:{seq} was already {verdict}", hint="each candidate is decided once; leave it out"
+        )
+        self.seq = seq
+
+
+class DuplicateCard(Conflict):
+    """An active memory with the same text, dependencies and scope exists."""
+
+
+# --- refused -----------------------------------------------------------------------------------------------------
+
+
+class Refused(MemoryPipelineError):
+    """Not allowed to this role, or not in this state."""
+
+    exit_code = 13
+
+
+class NotReusable(Refused):
+    """A type that never becomes a memory."""
+
+    def __init__(self, type_: str) -> None:
+        super().__init__(
+            f"a decision of type {type_!r} never becomes a memory", hint="only clarified concepts are reusable"
+        )
+
+
+class WorkspaceRetired(Refused):
+    """The workspace is retired: nothing is promoted into it or searched in it."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(f"workspace {workspace!r} is retired", hint="ask its owner to restore it")
+
+
+class RoleRefused(Refused):
+    """PostgreSQL refused the statement to the role that asked."""
+
+
+class DecideFromUiDisabled(Refused):
+    """A promotion launched from the Dagster UI while that door is shut."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "promote_job decides only where MEMORY_UI_DECIDE=1 is set",
+            hint="decide with memory-pipeline promote decide, or set the variable for the code location",
+        )
+
+
+# --- configuration -----------------------------------------------------------------------------------------------
+
+
+class ConfigurationError(MemoryPipelineError):
+    """A setting, a secret or the schema's state does not allow a start."""
+
+    exit_code = 20
+
+
+class ServersUnknown(ConfigurationError):
+    """No address for a server that the command needs."""
+
+    def __init__(self, variables: Iterable[str], state: Path) -> None:
+        super().__init__(
+            f"no address is known for {', '.join(variables)} (no stack in {state})",
+            hint="run memory-pipeline up, or set the variables",
+        )
+
+
+class MissingSecret(ConfigurationError):
+    """The file of a secret is missing, empty or not readable."""
+
+    def __init__(self, name: str, path: Path, why: str) -> None:
+        super().__init__(
+            f"the secret {name!r} cannot be read from {path}: {why}",
+            hint="run memory-pipeline up, or set MEMORY_SECRETS_DIR to the folder that holds it",
+        )
+
+
+class MigrationsLag(ConfigurationError):
+    """The schema is older than the code."""
+
+    def __init__(self, missing: Iterable[str]) -> None:
+        super().__init__(
+            f"these migrations are not applied: {', '.join(missing)}", hint="run memory-pipeline migrate as the owner"
+        )
+
+
+class MigrationsAhead(ConfigurationError):
+    """The schema is newer than the code."""
+
+    def __init__(self, unknown: Iterable[str]) -> None:
+        super().__init__(
+            f"the database has migrations that this version does not know: {', '.join(unknown)}",
+            hint="install the version of memory-pipeline that made them",
+        )
+
+
+class MigrationChanged(ConfigurationError):
+    """A migration that was applied differs from the file."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"migration {name} was applied with another content than the file has now",
+            hint="restore the file and put the change into a new migration",
+        )
+
+
+class UnknownLanguage(ConfigurationError):
+    """A language for which no analyser exists."""
+
+    def __init__(self, language: str, known: Iterable[str]) -> None:
+        super().__init__(f"no analyser for language {language!r}", hint=f"use one of {', '.join(sorted(known))}")
+
+
+class UnknownProfile(ConfigurationError):
+    """An embedding profile that this version does not have."""
+
+    def __init__(self, profile: str, known: Iterable[str]) -> None:
+        super().__init__(f"no embedding profile {profile!r}", hint=f"use one of {', '.join(sorted(known))}")
+
+
+# --- servers -----------------------------------------------------------------------------------------------------
+
+
+class StoreUnavailable(MemoryPipelineError):
+    """PostgreSQL cannot be reached, or broke off."""
+
+    exit_code = 30
+
+
+class IndexUnavailable(MemoryPipelineError):
+    """Qdrant cannot be reached, timed out, or answered with an error."""
+
+    exit_code = 31
+
+
+class IncompatibleCollection(MemoryPipelineError):
+    """A collection whose vectors differ from what its generation says. It is never replaced unasked."""
+
+    exit_code = 31
+
+
+class EmbedderUnavailable(MemoryPipelineError):
+    """Ollama cannot be reached, timed out, or answered with an error."""
+
+    exit_code = 32
+
+
+class ModelMissing(EmbedderUnavailable):
+    """The embedder does not have the model."""
+
+    def __init__(self, model: str, have: Iterable[str]) -> None:
+        names = ", ".join(sorted(have)) or "none"
+        super().__init__(
+            f"the embedder has no model {model!r} (it has: {names})",
+            hint=f"run ollama pull {model}, or set MEMORY_EMBEDDING_MODEL",
+        )
+
+
+class TextTooLong(EmbedderUnavailable):
+    """One text is longer than the model's context. It is never cut silently."""
+
+
+class UselessVector(EmbedderUnavailable):
+    """The embedder gave a vector that is zero, not finite, or of another length."""
+
+
+class CollectionMissing(IndexUnavailable):
+    """The collection that the store names is not on the server. It is rebuilt from PostgreSQL."""
+
+    def __init__(self, collection: str) -> None:
+        super().__init__(
+            f"collection {collection!r} is not on the Qdrant server",
+            hint="run memory-pipeline index for its workspace: it is recreated from PostgreSQL",
+        )
+
+
+class IndexBusy(Conflict):
+    """Another writer has the workspace's index."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(
+            f"the index of workspace {workspace!r} is being written by another process", hint="wait for it, then repeat"
+        )
+
+
+class NotIndexed(MemoryPipelineError):
+    """The workspace has no serving index yet."""
+
+    exit_code = 50
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(
+            f"workspace {workspace!r} has never been indexed", hint="run memory-pipeline index for it, then search"
+        )
