@@ -1,0 +1,338 @@
+"""The index: collections, aliases, points and hybrid search, on whatever server an address names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+from uuid import UUID
+
+from qdrant_client import QdrantClient, models
+
+from memory_pipeline.core.errors import CollectionMissing, IncompatibleCollection, IndexUnavailable
+from memory_pipeline.core.projection import Projection
+from memory_pipeline.index import wire
+from memory_pipeline.index.connection import Connection
+from memory_pipeline.index.points import BranchScores, IndexHit, IndexPoint, PointId, PointState, PointTooLarge
+from memory_pipeline.index.queries import Branch, HybridQuery
+from memory_pipeline.index.shape import INDEXED, CollectionShape, shape_of
+
+_MAX_REQUEST = 32 * 1024 * 1024  # bytes; what a server takes
+_BATCH_BYTES = 4 * 1024 * 1024
+_BATCH_POINTS = 500
+_READ_IDS = 1000
+
+_Write: TypeAlias = Callable[[QdrantClient], models.UpdateResult]
+
+
+class VectorIndex:
+    """One Qdrant server. Threads may share it.
+
+    Every method raises `IndexUnavailable` where the server is down, takes too long, refuses or does not answer as
+    Qdrant does, and those that need their collection `CollectionMissing` where it is not there.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None, timeout: int) -> None:
+        """Prepare the connection; nothing is sent yet.
+
+        Args:
+            url: address of the server.
+            api_key: its key, none where it asks for none.
+            timeout: seconds for one request.
+
+        Raises:
+            ConfigurationError: `url` is not an address.
+        """
+        self._connection = Connection(url, api_key=api_key, timeout=timeout)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- collections and aliases ---------------------------------------------------------------------------------
+
+    def create(self, name: str, *, dimensions: int) -> None:
+        """Create a collection with its payload indexes; finish one that an earlier call left half made.
+
+        Raises:
+            IncompatibleCollection: one of that name exists and differs; it is left as it is.
+        """
+        if self.shape(name) is None:
+            try:
+                self._connection.call("create", name, lambda client: _create(client, name, dimensions))
+            except IndexUnavailable:
+                if self.shape(name) is None:  # or else somebody was faster
+                    raise
+        for field in self.require_compatible(name, dimensions).missing_indexes():
+            self._write("index the payload of", name, _indexing(name, field))
+
+    def shape(self, name: str) -> CollectionShape | None:
+        """The shape of a collection, none where there is no such collection."""
+        try:
+            return shape_of(self._connection.call("describe", name, lambda client: client.get_collection(name)))
+        except CollectionMissing:
+            return None
+
+    def require_compatible(self, name: str, dimensions: int) -> CollectionShape:
+        """Return a collection's shape if it can hold projections with dense vectors of that length.
+
+        Raises:
+            IncompatibleCollection: it cannot; says how it differs.
+        """
+        shape = self.shape(name)
+        if shape is None:
+            raise CollectionMissing(name)
+        if differences := shape.differences(dimensions):
+            raise IncompatibleCollection(
+                f"collection {name!r} cannot be used: {'; '.join(differences)}",
+                hint="it is left as it is; memory-pipeline index --rebuild fills a new one beside it",
+            )
+        return shape
+
+    def drop(self, name: str) -> bool:
+        """Delete a collection with all its points. False where there is none."""
+        return self._connection.call("delete", name, lambda client: client.delete_collection(name))
+
+    def point_alias(self, alias: str, name: str) -> None:
+        """Let an alias name a collection, in one step: who searches by it sees the old one or the new one."""
+        target = self.alias_target(alias)
+        if target == name:
+            return
+        create = models.CreateAlias(collection_name=name, alias_name=alias)
+        actions: list[Any] = [models.CreateAliasOperation(create_alias=create)]
+        if target is not None:
+            actions.insert(0, models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias)))
+        self._connection.call(
+            f"point alias {alias!r} to", name, lambda client: client.update_collection_aliases(actions)
+        )
+
+    def alias_target(self, alias: str) -> str | None:
+        """The collection that an alias names, none where there is no such alias."""
+        answer = self._connection.call("list the aliases of", alias, lambda client: client.get_aliases())
+        return next((entry.collection_name for entry in answer.aliases if entry.alias_name == alias), None)
+
+    # --- points --------------------------------------------------------------------------------------------------
+
+    def upsert(self, name: str, points: Sequence[IndexPoint]) -> None:
+        """Write points, in batches bounded by bytes and count, and wait until they can be found.
+
+        A point that is there at a newer revision is kept; the answer does not tell, so read back what matters. A call
+        that failed halfway can be repeated.
+
+        Raises:
+            PointTooLarge: one point is more than a server takes; nothing was written.
+        """
+        for batch in _batches(points):
+            self._write(f"write {len(batch)} points to", name, _upserting(name, batch))
+
+    def set_payload(self, name: str, projections: Sequence[Projection]) -> None:
+        """Replace the payload of points whose vectors stay, for revisions that left both texts unchanged.
+
+        A point that is there at a newer revision is kept, one that is not there is not made: read back what matters.
+        """
+        for projection in projections:
+            self._write("write a payload to", name, _overwriting(name, projection))
+
+    def read(self, name: str, ids: Sequence[UUID]) -> dict[UUID, PointState]:
+        """What the points of these ids say of themselves; those that are not there are left out."""
+        states: dict[UUID, PointState] = {}
+        for part in _slices(ids):
+            records = self._connection.call(f"read {len(part)} points of", name, _retrieving(name, part))
+            states.update({UUID(str(record.id)): _state(record) for record in records})
+        return states
+
+    def delete(self, name: str, ids: Sequence[PointId]) -> None:
+        """Delete points, whatever their revision; those that are not there are no error."""
+        for part in _slices(ids):
+            self._write(f"delete {len(part)} points of", name, _deleting(name, part))
+
+    def count(self, name: str) -> int:
+        """How many points there are, exactly."""
+        return self._connection.call("count", name, lambda client: client.count(name, exact=True)).count
+
+    def scroll(self, name: str, page: int) -> Iterator[list[PointState]]:
+        """Every point in order of id, `page` at a time; no more than that is held in memory."""
+        start: models.ExtendedPointId | None = None
+        while True:
+            records, start = self._connection.call("scroll", name, _scrolling(name, page, start))
+            if records:
+                yield [_state(record) for record in records]
+            if start is None:
+                return
+
+    # --- search --------------------------------------------------------------------------------------------------
+
+    def search(self, name: str, query: HybridQuery) -> list[IndexHit]:
+        """The best hits of both branches together, best first, in one request. Empty where nothing can be found."""
+        prefetches = wire.prefetches(query)
+        if not prefetches or query.limit < 1:
+            return []
+        return self._found(name, query, query=wire.fusion(query), prefetch=prefetches)
+
+    def search_branch(self, name: str, query: HybridQuery, branch: Branch) -> list[IndexHit]:
+        """The best hits of one branch alone, scored by it alone."""
+        vector = wire.branches(query).get(branch)
+        if vector is None or query.limit < 1:
+            return []
+        return self._found(name, query, query=vector, using=branch)
+
+    def branch_scores(self, name: str, ids: Sequence[UUID], query: HybridQuery) -> dict[UUID, BranchScores]:
+        """The exact score of each point by each branch, in one request, however far down a branch would rank it."""
+        vectors = wire.branches(query)
+        scores: dict[Branch, dict[UUID, float]] = {"dense": {}, "bm25": {}}
+        if vectors and ids:
+            answers = self._connection.call("score hits of", name, _scoring(name, ids, list(vectors.items())))
+            for branch, answer in zip(vectors, answers, strict=True):
+                scores[branch] = {UUID(str(point.id)): point.score for point in answer.points}
+        return {
+            point_id: BranchScores(
+                dense=scores["dense"].get(point_id, 0.0),
+                bm25=scores["bm25"].get(point_id, 0.0),
+            )
+            for point_id in ids
+        }
+
+    def _found(self, name: str, asked: HybridQuery, **scoring: Any) -> list[IndexHit]:
+        answer = self._connection.call(
+            "search",
+            name,
+            lambda client: client.query_points(
+                name,
+                query_filter=wire.to_filter(asked.filter),
+                limit=asked.limit,
+                offset=asked.offset,
+                with_payload=wire.STATE_FIELDS,
+                **scoring,
+            ),
+        )
+        return [_hit(point) for point in answer.points]
+
+    def _write(self, operation: str, name: str, request: _Write) -> None:
+        """Send a write; what the server has only noted down does not count as done."""
+        result = self._connection.call(operation, name, request)
+        if result.status != models.UpdateStatus.COMPLETED:
+            raise IndexUnavailable(
+                f"Qdrant at {self._connection.address} did not {operation} collection {name!r} yet: {result.status}",
+                hint="try again; repeating it is safe",
+            )
+
+
+def _create(client: QdrantClient, name: str, dimensions: int) -> bool:
+    return client.create_collection(
+        name,
+        vectors_config={"dense": models.VectorParams(size=dimensions, distance=models.Distance.COSINE)},
+        sparse_vectors_config={"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)},
+    )
+
+
+def _indexing(name: str, field: str) -> _Write:
+    return lambda client: client.create_payload_index(name, field, field_schema=INDEXED[field], wait=True)
+
+
+def _upserting(name: str, batch: list[IndexPoint]) -> _Write:
+    content = [wire.to_point(point) for point in batch]
+    fence = wire.not_newer(batch[0].projection.revision)
+    return lambda client: client.upsert(name, content, wait=True, update_filter=fence)
+
+
+def _overwriting(name: str, projection: Projection) -> _Write:
+    fenced = wire.not_newer_point(projection)
+    return lambda client: client.overwrite_payload(name, projection.payload(), points=fenced, wait=True)
+
+
+def _deleting(name: str, ids: list[models.ExtendedPointId]) -> _Write:
+    return lambda client: client.delete(name, models.PointIdsList(points=ids), wait=True)
+
+
+def _retrieving(name: str, ids: list[models.ExtendedPointId]) -> Callable[[QdrantClient], list[models.Record]]:
+    return lambda client: client.retrieve(name, ids, with_payload=wire.STATE_FIELDS)
+
+
+def _scrolling(
+    name: str, page: int, start: models.ExtendedPointId | None
+) -> Callable[[QdrantClient], tuple[list[models.Record], models.ExtendedPointId | None]]:
+    return lambda client: client.scroll(name, limit=page, offset=start, with_payload=wire.STATE_FIELDS)
+
+
+def _scoring(
+    name: str, ids: Sequence[UUID], vectors: list[tuple[Branch, wire.QueryVector]]
+) -> Callable[[QdrantClient], list[models.QueryResponse]]:
+    these = models.Filter(must=[wire.among(ids)])
+    exact = models.SearchParams(exact=True)
+    searches = [
+        models.QueryRequest(query=vector, using=branch, filter=these, limit=len(ids), params=exact)
+        for branch, vector in vectors
+    ]
+
+    def send(client: QdrantClient) -> list[models.QueryResponse]:
+        answers = client.query_batch_points(name, requests=searches)
+        if len(answers) != len(searches):
+            raise ValueError(f"{len(answers)} answers to {len(searches)} searches")
+        return answers
+
+    return send
+
+
+def _batches(points: Sequence[IndexPoint]) -> list[list[IndexPoint]]:
+    """Batches of one revision each, for a batch has one fence, the oldest revision first."""
+    batches: list[list[IndexPoint]] = []
+    ordered = sorted(points, key=lambda point: point.projection.revision)
+    for _, group in groupby(ordered, key=lambda point: point.projection.revision):
+        batches.append([])
+        size = 0
+        for point in group:
+            length = _size(point)
+            if batches[-1] and (len(batches[-1]) == _BATCH_POINTS or size + length > _BATCH_BYTES):
+                batches.append([])
+                size = 0
+            batches[-1].append(point)
+            size += length
+    return batches
+
+
+def _size(point: IndexPoint) -> int:
+    """Bytes that a point takes as JSON, at most."""
+    numbers = 24 * point.dense.size + 36 * len(point.lexical.indices)
+    size = numbers + len(json.dumps(point.projection.payload())) + 256
+    if size > _MAX_REQUEST:
+        raise PointTooLarge(point.projection.card_id, size, _MAX_REQUEST)
+    return size
+
+
+def _slices(ids: Sequence[PointId]) -> Iterator[list[models.ExtendedPointId]]:
+    for start in range(0, len(ids), _READ_IDS):
+        yield [wire.to_id(point_id) for point_id in ids[start : start + _READ_IDS]]
+
+
+def _state(record: models.Record) -> PointState:
+    return PointState(**_fields(record))
+
+
+def _hit(point: models.ScoredPoint) -> IndexHit:
+    return IndexHit(**_fields(point), score=point.score)
+
+
+def _fields(point: models.Record | models.ScoredPoint) -> dict[str, Any]:
+    payload = point.payload or {}
+    revision = payload.get("revision")
+    return {
+        "point_id": point.id if isinstance(point.id, int) else UUID(str(point.id)),
+        "ref": _text(payload.get("ref")),
+        "kind": _text(payload.get("kind")),
+        "revision": revision if isinstance(revision, int) else 0,
+        "projection_sha256": _text(payload.get("projection_sha256")),
+    }
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,1 @@
+"""PostgreSQL, the truth: roles, migrations, and one module of statements per group of tables."""

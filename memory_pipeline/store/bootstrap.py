@@ -1,0 +1,99 @@
+"""What only an administrator can do: roles, their passwords, and the two databases. Migrations never need one.
+
+Safe to repeat: what exists is brought to the wanted state, a password that lies in its file is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from memory_pipeline.settings import Settings
+from memory_pipeline.store.database import Role, server_conninfo
+
+MONITOR = "memory_monitor"
+"""Owns the counting functions; cannot log in."""
+
+DAGSTER_ROLE = "memory_dagster"
+DAGSTER_DATABASE = "memory_dagster"
+
+_LOCK = 0x626F6F74  # "boot"
+_LIMITS = "NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+
+
+def bootstrap(settings: Settings) -> None:
+    """Create or repair roles, passwords and databases, as the administrator of the settings.
+
+    Passwords are made here where their files are missing, and written so that only their owner reads them.
+
+    Raises:
+        psycopg.OperationalError: the server cannot be reached or refuses the administrator.
+        MissingSecret: no password for the administrator.
+    """
+    logins = [role.value for role in Role] + [DAGSTER_ROLE]
+    passwords = {login: _password(settings.secrets, login) for login in logins}
+    with _connect(settings, "postgres") as admin:
+        admin.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+        for login, password in passwords.items():
+            _ensure_login(admin, login, password)
+        _ensure_role(admin, MONITOR)
+        # The owner makes functions and hands them to the monitor, without having the monitor's rights itself.
+        admin.execute(f"GRANT {MONITOR} TO {Role.OWNER} WITH INHERIT FALSE, SET TRUE")
+        _ensure_database(admin, settings.postgres_database, Role.OWNER)
+        _ensure_database(admin, DAGSTER_DATABASE, DAGSTER_ROLE)
+
+
+def _connect(settings: Settings, database: str) -> Connection[Any]:
+    settings.require_servers("postgres_host")
+    password = settings.secret(settings.postgres_admin).get_secret_value()
+    conninfo = server_conninfo(settings, user=settings.postgres_admin, password=password, database=database)
+    return psycopg.connect(conninfo, autocommit=True)
+
+
+def _password(folder: Path, login: str) -> str:
+    """The password of a login, made on first use. The file appears whole or not at all, and is never replaced."""
+    path = folder / login
+    if not path.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=folder, prefix=f".{login}.")  # readable by its owner alone
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(secrets.token_urlsafe(24) + "\n")
+        with contextlib.suppress(FileExistsError):  # another process was first: its password counts
+            os.link(temporary, path)
+        os.unlink(temporary)
+    return path.read_text(encoding="utf-8").strip()
+
+
+def _ensure_login(admin: Connection[Any], login: str, password: str) -> None:
+    _ensure_role(admin, login)
+    admin.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(login), sql.Literal(password)))
+
+
+def _ensure_role(admin: Connection[Any], name: str) -> None:
+    known = admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (name,)).fetchone()
+    verb = "CREATE ROLE" if known is None else "ALTER ROLE"
+    admin.execute(sql.SQL(f"{verb} {{}} {_LIMITS}").format(sql.Identifier(name)))
+
+
+def _ensure_database(admin: Connection[Any], name: str, owner: str) -> None:
+    if admin.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0 ENCODING 'UTF8'").format(
+                sql.Identifier(name), sql.Identifier(owner)
+            )
+        )
+    admin.execute(sql.SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(sql.Identifier(name)))
+    if owner == Role.OWNER:
+        for role in Role:
+            admin.execute(
+                sql.SQL("GRANT CONNECT, TEMPORARY ON DATABASE {} TO {}").format(
+                    sql.Identifier(name), sql.Identifier(role.value)
+                )
+            )

@@ -1,0 +1,88 @@
+"""Stored vectors, keyed by model or analyser and by the hash of the text: what is here is never computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory_pipeline.store.database import Transaction
+
+_LITTLE_ENDIAN = np.dtype("<f4")
+
+
+class DenseVector(NamedTuple):
+    """A unit vector, float32, shape (dimensions,); pooled from pieces where the text was above the model's limit."""
+
+    vector: NDArray[np.float32]
+    pooled: bool
+
+
+class SparseWeights(NamedTuple):
+    """A sparse vector: rising term ids and as many weights."""
+
+    indices: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def dense(tx: Transaction, workspace: str, model_digest: str, hashes: Iterable[str]) -> dict[str, DenseVector]:
+    """Stored dense vectors by text hash; those never computed are missing."""
+    rows = tx.execute(
+        """
+        SELECT text_sha256, vector, pooled FROM dense_embeddings
+        WHERE workspace = %s AND model_digest = %s AND text_sha256 = ANY (%s)
+        """,
+        (workspace, model_digest, list(hashes)),
+    )
+    return {
+        row["text_sha256"]: DenseVector(np.frombuffer(row["vector"], dtype=_LITTLE_ENDIAN), row["pooled"])
+        for row in rows
+    }
+
+
+def save_dense(tx: Transaction, workspace: str, model_digest: str, vectors: Mapping[str, DenseVector]) -> None:
+    """Keep dense vectors; one that is there already stays."""
+    with tx.cursor() as cursor:
+        cursor.executemany(
+            """
+            INSERT INTO dense_embeddings (workspace, model_digest, text_sha256, dimensions, vector, pooled)
+            VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+            """,
+            [
+                (workspace, model_digest, key, dense.vector.size, _bytes(dense.vector), dense.pooled)
+                for key, dense in vectors.items()
+            ],
+        )
+
+
+def sparse(tx: Transaction, workspace: str, analyser: str, hashes: Sequence[str]) -> dict[str, SparseWeights]:
+    """Stored sparse vectors by text hash; those never computed are missing."""
+    rows = tx.execute(
+        """
+        SELECT text_sha256, indices, weights FROM sparse_embeddings
+        WHERE workspace = %s AND analyser = %s AND text_sha256 = ANY (%s)
+        """,
+        (workspace, analyser, list(hashes)),
+    )
+    return {row["text_sha256"]: SparseWeights(tuple(row["indices"]), tuple(row["weights"])) for row in rows}
+
+
+def save_sparse(tx: Transaction, workspace: str, analyser: str, vectors: Mapping[str, SparseWeights]) -> None:
+    """Keep sparse vectors; one that is there already stays."""
+    with tx.cursor() as cursor:
+        cursor.executemany(
+            """
+            INSERT INTO sparse_embeddings (workspace, analyser, text_sha256, indices, weights)
+            VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
+            """,
+            [
+                (workspace, analyser, key, list(weights.indices), list(weights.values))
+                for key, weights in vectors.items()
+            ],
+        )
+
+
+def _bytes(vector: NDArray[np.float32]) -> bytes:
+    return vector.astype(_LITTLE_ENDIAN, copy=False).tobytes()

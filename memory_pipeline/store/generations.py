@@ -1,0 +1,216 @@
+"""Generations of a workspace's index, the collections that are ours, and what each point must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from memory_pipeline.core.projection import IndexFormat, Projection
+from memory_pipeline.store.database import Transaction
+
+
+class Generation(NamedTuple):
+    """One index that was built: where it lies and how it was made."""
+
+    number: int
+    collection: str
+    alias: str
+    format: IndexFormat
+    serving: bool = False
+
+
+class ProjectionState(NamedTuple):
+    """What a point must hold, and what the server was seen to hold. None: no point."""
+
+    revision: int
+    expected_sha256: str | None
+    acknowledged_sha256: str | None
+    dense_sha256: str | None
+    lexical_sha256: str | None
+
+
+def serving(tx: Transaction, workspace: str) -> Generation | None:
+    """The generation that searches use; none before the first index."""
+    return _fetch(tx, workspace, "g.state = 'serving'")
+
+
+def building(tx: Transaction, workspace: str) -> Generation | None:
+    """The newest generation that is being filled; none where none is."""
+    return _fetch(tx, workspace, "g.state = 'building' ORDER BY g.generation DESC LIMIT 1")
+
+
+def newest_number(tx: Transaction, workspace: str) -> int:
+    """The highest generation number ever used; 0 for none."""
+    row = tx.execute(
+        "SELECT coalesce(max(generation), 0) AS newest FROM generations WHERE workspace = %s", (workspace,)
+    ).fetchone()
+    return int(row["newest"]) if row else 0
+
+
+def lock_build(tx: Transaction, workspace: str) -> None:
+    """Hold the right to make a generation until the transaction ends."""
+    tx.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"build:{workspace}",))
+
+
+def insert(tx: Transaction, workspace: str, generation: Generation, *, state: str) -> None:
+    """Record a generation and its collection as ours."""
+    index = generation.format
+    tx.execute(
+        """
+        INSERT INTO collections (workspace, collection, alias, model, dimensions) VALUES (%s, %s, %s, %s, %s)
+        ON CONFLICT (collection) DO NOTHING
+        """,
+        (workspace, generation.collection, generation.alias, index.model, index.dimensions),
+    )
+    tx.execute(
+        """
+        INSERT INTO generations (workspace, generation, collection, state, format, profile, profile_version, model,
+                                 model_digest, dimensions, analyser, language, serving_since)
+        VALUES (%(workspace)s, %(number)s, %(collection)s, %(state)s, %(format)s, %(profile)s, %(profile_version)s,
+                %(model)s, %(model_digest)s, %(dimensions)s, %(analyser)s, %(language)s,
+                CASE WHEN %(state)s = 'serving' THEN now() END)
+        """,
+        {
+            "workspace": workspace,
+            "number": generation.number,
+            "collection": generation.collection,
+            "state": state,
+            **index.model_dump(),
+        },
+    )
+
+
+def expect(tx: Transaction, workspace: str, generation: int, projections: Iterable[Projection]) -> None:
+    """Record what points must hold from now on: before the server is asked, so that an older point is not current."""
+    with tx.cursor() as cursor:
+        cursor.executemany(
+            """
+            INSERT INTO projections (workspace, generation, card_id, revision, expected_sha256)
+            VALUES (%s, %s, %s, %s, %s)
+            ON CONFLICT (workspace, generation, card_id) DO UPDATE
+            SET revision = excluded.revision, expected_sha256 = excluded.expected_sha256
+            WHERE projections.revision <= excluded.revision
+            """,
+            [
+                (workspace, generation, projection.card_id, projection.revision, projection.sha256)
+                for projection in projections
+            ],
+        )
+
+
+def expect_none(tx: Transaction, workspace: str, generation: int, revisions: Mapping[str, int]) -> None:
+    """Record that these cards, at these revisions, must have no point."""
+    with tx.cursor() as cursor:
+        cursor.executemany(
+            """
+            INSERT INTO projections (workspace, generation, card_id, revision) VALUES (%s, %s, %s, %s)
+            ON CONFLICT (workspace, generation, card_id) DO UPDATE
+            SET revision = excluded.revision, expected_sha256 = NULL
+            WHERE projections.revision <= excluded.revision
+            """,
+            [(workspace, generation, card, revision) for card, revision in revisions.items()],
+        )
+
+
+def acknowledge(tx: Transaction, workspace: str, generation: int, seen: Iterable[Projection]) -> None:
+    """Record that the server was seen to hold these projections."""
+    with tx.cursor() as cursor:
+        cursor.executemany(
+            """
+            UPDATE projections
+            SET acknowledged_sha256 = %s, dense_sha256 = %s, lexical_sha256 = %s, acknowledged_at = now()
+            WHERE workspace = %s AND generation = %s AND card_id = %s
+            """,
+            [
+                (item.sha256, item.dense_sha256, item.lexical_sha256, workspace, generation, item.card_id)
+                for item in seen
+            ],
+        )
+
+
+def acknowledge_absence(tx: Transaction, workspace: str, generation: int, ids: Iterable[str]) -> None:
+    """Record that the server was seen to hold no point for these cards."""
+    tx.execute(
+        """
+        UPDATE projections
+        SET acknowledged_sha256 = NULL, dense_sha256 = NULL, lexical_sha256 = NULL, acknowledged_at = now()
+        WHERE workspace = %s AND generation = %s AND card_id = ANY (%s)
+        """,
+        (workspace, generation, list(ids)),
+    )
+
+
+def forget_points(tx: Transaction, workspace: str, generation: int) -> None:
+    """The collection is empty again: nothing is acknowledged, and searches wait until it is filled."""
+    tx.execute(
+        """
+        UPDATE projections SET acknowledged_sha256 = NULL, dense_sha256 = NULL, lexical_sha256 = NULL
+        WHERE workspace = %s AND generation = %s
+        """,
+        (workspace, generation),
+    )
+    tx.execute(
+        "UPDATE generations SET state = 'building', serving_since = NULL WHERE workspace = %s AND generation = %s",
+        (workspace, generation),
+    )
+
+
+def start_serving(tx: Transaction, workspace: str, generation: int) -> None:
+    """Searches use this generation once the transaction commits."""
+    tx.execute(
+        """
+        UPDATE generations SET state = 'replaced', replaced_at = now()
+        WHERE workspace = %s AND state = 'serving' AND generation <> %s
+        """,
+        (workspace, generation),
+    )
+    tx.execute(
+        """
+        UPDATE generations SET state = 'serving', serving_since = coalesce(serving_since, now())
+        WHERE workspace = %s AND generation = %s
+        """,
+        (workspace, generation),
+    )
+
+
+def states(tx: Transaction, workspace: str, generation: int, ids: Sequence[str]) -> dict[str, ProjectionState]:
+    """Expected and acknowledged hashes of these cards under one generation."""
+    rows = tx.execute(
+        """
+        SELECT card_id, revision, expected_sha256, acknowledged_sha256, dense_sha256, lexical_sha256
+        FROM projections
+        WHERE workspace = %s AND generation = %s AND card_id = ANY (%s)
+        """,
+        (workspace, generation, list(ids)),
+    )
+    return {row.pop("card_id"): ProjectionState(**row) for row in rows}
+
+
+def points_of_inactive_cards(tx: Transaction, workspace: str, generation: int, *, limit: int) -> dict[str, int]:
+    """Cards that must have no point and were last seen to have one, with their revisions."""
+    rows = tx.execute(
+        """
+        SELECT c.card_id, c.revision
+        FROM projections AS p JOIN cards AS c USING (workspace, card_id)
+        WHERE p.workspace = %s AND p.generation = %s AND p.acknowledged_sha256 IS NOT NULL AND c.status <> 'active'
+        ORDER BY c.number LIMIT %s
+        """,
+        (workspace, generation, limit),
+    )
+    return {row["card_id"]: row["revision"] for row in rows}
+
+
+def _fetch(tx: Transaction, workspace: str, condition: str) -> Generation | None:
+    row: dict[str, Any] | None = tx.execute(
+        f"""
+        SELECT g.generation, g.collection, c.alias, g.format, g.profile, g.profile_version, g.model, g.model_digest,
+               g.dimensions, g.analyser, g.language, g.state = 'serving' AS serving
+        FROM generations AS g JOIN collections AS c USING (workspace, collection)
+        WHERE g.workspace = %s AND {condition}
+        """,  # noqa: S608 - the condition is this module's own text
+        (workspace,),
+    ).fetchone()
+    if row is None:
+        return None
+    number, collection, alias = row.pop("generation"), row.pop("collection"), row.pop("alias")
+    return Generation(number, collection, alias, serving=row.pop("serving"), format=IndexFormat(**row))

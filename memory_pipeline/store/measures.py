@@ -1,0 +1,289 @@
+"""Counts and digests of what a workspace holds, for people and for data versions. Every statement only reads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+from memory_pipeline.store.database import Transaction
+
+
+class SessionExtent(NamedTuple):
+    """How much of one session is in the ledger: the harness's rows, and lines in quarantine."""
+
+    session_id: str
+    door: str
+    entries: int
+    last_seq: int
+    newest: datetime | None
+    quarantined: int
+
+
+class QuarantinedLine(NamedTuple):
+    """A refused line of a file: where it stands and why it was refused, without its content."""
+
+    source: str
+    line_number: int
+    reason: str
+    message: str
+    quarantined_at: datetime
+
+
+class StatusCount(NamedTuple):
+    """Rows of one session with one type and one status. `digest` changes when the set of these rows does."""
+
+    session_id: str
+    type: str
+    status: str
+    rows: int
+    digest: str
+
+
+class CardCount(NamedTuple):
+    """Cards of one kind and status."""
+
+    kind: str
+    status: str
+    cards: int
+
+
+class CardsExtent(NamedTuple):
+    """All cards of a workspace: the newest change, and a digest over their ids and revisions."""
+
+    newest: datetime | None
+    digest: str
+
+
+class CardLine(NamedTuple):
+    """One card as a list shows it. `sources` counts the decisions behind it."""
+
+    card_id: str
+    kind: str
+    status: str
+    revision: int
+    subject: str
+    concepts: list[str]
+    sources: int
+    updated_at: datetime
+    updated_by: str
+
+
+class StoredVectors(NamedTuple):
+    """Vectors of one model or analyser. `size`: dimensions of a dense one, mean number of terms of a sparse one."""
+
+    source: str
+    vectors: int
+    size: float
+    pooled: int
+    newest: datetime
+
+
+class IndexExtent(NamedTuple):
+    """One generation seen from the registry, in cards.
+
+    `current`: active, and seen on the server as they must be. `leftover`: not active, and last seen to have a point.
+    """
+
+    active: int
+    current: int
+    leftover: int
+    digest: str
+
+
+class PointLine(NamedTuple):
+    """One point that the server was seen to hold."""
+
+    card_id: str
+    revision: int
+    subject: str
+    acknowledged_at: datetime
+
+
+class WaitingLine(NamedTuple):
+    """One card that the index has yet to follow, and what stopped the last attempt."""
+
+    card_id: str
+    state: str
+    attempts: int
+    last_error: str | None
+    since: datetime
+
+
+def session_extents(tx: Transaction, workspace: str) -> list[SessionExtent]:
+    """Every session of a workspace, as the harness; newest first."""
+    rows = tx.execute(
+        """
+        WITH entries AS (
+            SELECT session_id, count(*) AS entries, max(seq) AS last_seq, max(ts) AS newest
+            FROM ledger_entries WHERE workspace = %(workspace)s AND origin = 'harness' GROUP BY session_id
+        ), refused AS (
+            SELECT session_id, count(*) AS lines
+            FROM ledger_quarantine WHERE workspace = %(workspace)s GROUP BY session_id
+        )
+        SELECT s.session_id, s.door, coalesce(e.entries, 0) AS entries, coalesce(e.last_seq, 0) AS last_seq, e.newest,
+               coalesce(r.lines, 0) AS quarantined
+        FROM sessions AS s LEFT JOIN entries AS e USING (session_id) LEFT JOIN refused AS r USING (session_id)
+        WHERE s.workspace = %(workspace)s ORDER BY s.started_at DESC, s.session_id
+        """,
+        {"workspace": workspace},
+    )
+    return [SessionExtent(**row) for row in rows]
+
+
+def quarantined_lines(tx: Transaction, workspace: str, *, limit: int) -> list[QuarantinedLine]:
+    """Lines in quarantine, as the harness; the newest first, at most `limit`."""
+    rows = tx.execute(
+        """
+        SELECT source, line_number, reason, message, quarantined_at FROM ledger_quarantine
+        WHERE workspace = %s ORDER BY quarantined_at DESC, source, line_number LIMIT %s
+        """,
+        (workspace, limit),
+    )
+    return [QuarantinedLine(**row) for row in rows]
+
+
+def status_counts(tx: Transaction, workspace: str) -> list[StatusCount]:
+    """What the rows of every session are worth today, counted by type and status."""
+    rows = tx.execute(
+        """
+        SELECT s.session_id, e.type, d.status, count(*) AS rows,
+               encode(sha256(convert_to(
+                   string_agg(coalesce('seq:' || d.seq, 'pseq:' || d.pseq), ',' ORDER BY d.seq, d.pseq), 'UTF8'
+               )), 'hex') AS digest
+        FROM sessions AS s
+        CROSS JOIN LATERAL session_status(s.workspace, s.session_id) AS d
+        CROSS JOIN LATERAL (
+            -- one lookup in the index of each origin: a join on "is not distinct from" would compare every pair
+            SELECT h.type FROM ledger_entries AS h
+            WHERE h.workspace = s.workspace AND h.session_id = s.session_id AND h.origin = 'harness' AND h.seq = d.seq
+            UNION ALL
+            SELECT p.type FROM ledger_entries AS p
+            WHERE p.workspace = s.workspace AND p.session_id = s.session_id AND p.origin = 'pipeline'
+                AND p.pseq = d.pseq
+        ) AS e
+        WHERE s.workspace = %s
+        GROUP BY s.session_id, e.type, d.status ORDER BY s.session_id, e.type, d.status
+        """,
+        (workspace,),
+    )
+    return [StatusCount(**row) for row in rows]
+
+
+def card_counts(tx: Transaction, workspace: str) -> list[CardCount]:
+    """Cards by kind and status."""
+    rows = tx.execute(
+        """
+        SELECT kind, status, count(*) AS cards FROM cards
+        WHERE workspace = %s GROUP BY kind, status ORDER BY kind, status
+        """,
+        (workspace,),
+    )
+    return [CardCount(**row) for row in rows]
+
+
+def cards_extent(tx: Transaction, workspace: str) -> CardsExtent:
+    """The newest change of any card, and the digest of all ids and revisions."""
+    row = tx.execute(
+        """
+        SELECT max(updated_at) AS newest,
+               encode(sha256(convert_to(
+                   coalesce(string_agg(card_id || ':' || revision, ',' ORDER BY number), ''), 'UTF8'
+               )), 'hex') AS digest
+        FROM cards WHERE workspace = %s
+        """,
+        (workspace,),
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate without groups gives one row
+    return CardsExtent(**row)
+
+
+def newest_cards(tx: Transaction, workspace: str, *, limit: int) -> list[CardLine]:
+    """The cards that changed last."""
+    rows = tx.execute(
+        """
+        SELECT c.card_id, c.kind, c.status, c.revision, c.subject, c.concepts, c.updated_at, c.updated_by,
+               (SELECT count(*) FROM card_sources AS s
+                WHERE s.workspace = c.workspace AND s.card_id = c.card_id) AS sources
+        FROM cards AS c WHERE c.workspace = %s ORDER BY c.updated_at DESC, c.number DESC LIMIT %s
+        """,
+        (workspace, limit),
+    )
+    return [CardLine(**row) for row in rows]
+
+
+def dense_vectors(tx: Transaction, workspace: str) -> list[StoredVectors]:
+    """Stored dense vectors by model digest, as the indexer."""
+    rows = tx.execute(
+        """
+        SELECT model_digest AS source, count(*) AS vectors, max(dimensions)::float8 AS size,
+               count(*) FILTER (WHERE pooled) AS pooled, max(embedded_at) AS newest
+        FROM dense_embeddings WHERE workspace = %s GROUP BY model_digest ORDER BY newest DESC
+        """,
+        (workspace,),
+    )
+    return [StoredVectors(**row) for row in rows]
+
+
+def sparse_vectors(tx: Transaction, workspace: str) -> list[StoredVectors]:
+    """Stored sparse vectors by analyser, as the indexer."""
+    rows = tx.execute(
+        """
+        SELECT analyser AS source, count(*) AS vectors, avg(cardinality(indices))::float8 AS size, 0 AS pooled,
+               max(encoded_at) AS newest
+        FROM sparse_embeddings WHERE workspace = %s GROUP BY analyser ORDER BY newest DESC
+        """,
+        (workspace,),
+    )
+    return [StoredVectors(**row) for row in rows]
+
+
+def index_extent(tx: Transaction, workspace: str, generation: int) -> IndexExtent:
+    """How far one generation follows the cards, as the indexer."""
+    row = tx.execute(
+        """
+        SELECT count(*) FILTER (WHERE c.status = 'active') AS active,
+               count(*) FILTER (
+                   WHERE c.status = 'active' AND p.revision = c.revision AND p.acknowledged_sha256 = p.expected_sha256
+               ) AS current,
+               count(*) FILTER (WHERE c.status <> 'active' AND p.acknowledged_sha256 IS NOT NULL) AS leftover,
+               encode(sha256(convert_to(coalesce(
+                   string_agg(c.card_id || ':' || p.acknowledged_sha256, ',' ORDER BY c.number), ''
+               ), 'UTF8')), 'hex') AS digest
+        FROM cards AS c
+        LEFT JOIN projections AS p
+            ON p.workspace = c.workspace AND p.card_id = c.card_id AND p.generation = %(generation)s
+        WHERE c.workspace = %(workspace)s
+        """,
+        {"workspace": workspace, "generation": generation},
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate without groups gives one row
+    return IndexExtent(**row)
+
+
+def newest_points(tx: Transaction, workspace: str, generation: int, *, limit: int) -> list[PointLine]:
+    """The points that were acknowledged last, as the indexer."""
+    rows = tx.execute(
+        """
+        SELECT p.card_id, p.revision, c.subject, p.acknowledged_at
+        FROM projections AS p JOIN cards AS c USING (workspace, card_id)
+        WHERE p.workspace = %s AND p.generation = %s AND p.acknowledged_sha256 IS NOT NULL
+        ORDER BY p.acknowledged_at DESC, c.number DESC LIMIT %s
+        """,
+        (workspace, generation, limit),
+    )
+    return [PointLine(**row) for row in rows]
+
+
+def waiting_cards(tx: Transaction, workspace: str, *, limit: int) -> list[WaitingLine]:
+    """Cards with unsettled rows in the outbox, as the indexer; parked ones first, then the oldest."""
+    rows = tx.execute(
+        """
+        SELECT card_id, min(state) AS state, max(attempts) AS attempts, min(created_at) AS since,
+               (array_agg(last_error ORDER BY propagation_id DESC) FILTER (WHERE last_error IS NOT NULL))[1]
+                   AS last_error
+        FROM propagations WHERE workspace = %s AND state <> 'done'
+        GROUP BY card_id ORDER BY min(state), min(created_at), card_id LIMIT %s
+        """,
+        (workspace, limit),
+    )
+    return [WaitingLine(**row) for row in rows]

@@ -1,0 +1,90 @@
+"""Rows of `workspaces`, and the locks under which a workspace or a session changes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from psycopg.errors import UniqueViolation
+
+from memory_pipeline.core.errors import UnknownWorkspace, WorkspaceExists, WorkspaceRetired
+from memory_pipeline.core.workspace import Workspace, WorkspaceStatus
+from memory_pipeline.store.database import Transaction
+
+_COLUMNS = (
+    "workspace AS slug, title, language, sql_dialect, default_database, default_schema, embedding_profile, "
+    "four_eyes, status"
+)
+
+
+class WorkspaceState(NamedTuple):
+    """What is known of a workspace without entering it."""
+
+    slug: str
+    status: WorkspaceStatus
+
+
+def create(tx: Transaction, workspace: Workspace, *, scratch: bool = False) -> None:
+    """Insert a workspace, as the owner.
+
+    Raises:
+        WorkspaceExists: the slug is taken.
+    """
+    try:
+        tx.execute(
+            """
+            INSERT INTO workspaces (workspace, title, language, sql_dialect, default_database, default_schema,
+                                    embedding_profile, four_eyes, scratch)
+            VALUES (%(slug)s, %(title)s, %(language)s, %(sql_dialect)s, %(default_database)s, %(default_schema)s,
+                    %(embedding_profile)s, %(four_eyes)s, %(scratch)s)
+            """,
+            workspace.model_dump() | {"scratch": scratch},
+        )
+    except UniqueViolation as error:
+        raise WorkspaceExists(
+            f"workspace {workspace.slug!r} exists already", hint="choose another slug, or use the one that exists"
+        ) from error
+
+
+def get(tx: Transaction, slug: str) -> Workspace:
+    """The workspace of this transaction.
+
+    Raises:
+        UnknownWorkspace: there is none of that name.
+    """
+    query = f"SELECT {_COLUMNS} FROM workspaces WHERE workspace = %s"  # noqa: S608 - own columns
+    row = tx.execute(query, (slug,)).fetchone()
+    if row is None:
+        raise UnknownWorkspace(slug)
+    return Workspace.model_validate(row)
+
+
+def get_active(tx: Transaction, slug: str) -> Workspace:
+    """As `get`, but a retired workspace raises `WorkspaceRetired`."""
+    workspace = get(tx, slug)
+    if workspace.status is WorkspaceStatus.RETIRED:
+        raise WorkspaceRetired(slug)
+    return workspace
+
+
+def list_states(tx: Transaction, *, scratch: bool = False) -> list[WorkspaceState]:
+    """Every workspace's slug and status, by slug; those made for an evaluation only where asked for."""
+    rows = tx.execute("SELECT workspace, status, scratch FROM monitor_workspaces()").fetchall()
+    return [
+        WorkspaceState(row["workspace"], WorkspaceStatus(row["status"]))
+        for row in rows
+        if scratch or not row["scratch"]
+    ]
+
+
+def lock_cards(tx: Transaction, slug: str) -> None:
+    """Hold the workspace's cards until the transaction ends: ids are given and duplicates looked up under this lock."""
+    _lock(tx, f"cards:{slug}")
+
+
+def lock_session(tx: Transaction, slug: str, session_id: str) -> None:
+    """Hold one session's ledger until the transaction ends: appending and deciding take turns."""
+    _lock(tx, f"session:{slug}:{session_id}")
+
+
+def _lock(tx: Transaction, name: str) -> None:
+    tx.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (name,))
