@@ -1,0 +1,77 @@
+"""The command line: `memory-pipeline`.
+
+Commands are loaded when they are called, so that a search never waits for what only `dev` needs. With `--json`,
+standard output holds the answer and nothing else; every message goes to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any
+
+import click
+
+from memory_pipeline.core.errors import MemoryPipelineError
+from memory_pipeline.harness.output import print_error
+
+_COMMANDS = {
+    "up": "stack:up",
+    "down": "stack:down",
+    "status": "stack:status",
+    "bootstrap": "stack:bootstrap_command",
+    "migrate": "stack:migrate_command",
+    "dev": "dev:dev",
+    "demo": "demo:demo",
+    "workspace": "workspace:workspace",
+    "ledger": "ledger:ledger",
+    "promote": "promote:promote",
+    "search": "search:search",
+    "index": "index:index_command",
+}
+
+
+class _LazyGroup(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        module, attribute = _COMMANDS[cmd_name].split(":")
+        command: click.Command = getattr(
+            importlib.import_module(f"memory_pipeline.harness.commands.{module}"), attribute
+        )
+        return command
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="memory-pipeline")
+def cli() -> None:
+    """Keeps the reusable knowledge of a text-to-SQL assistant.
+
+    Exit codes: 0 done, 1 a defect of this program, 2 wrong usage, 10 bad input, 11 not found, 12 conflict, 13 refused,
+    20 configuration, 30 PostgreSQL, 31 Qdrant, 32 embedder, 40 embedded stack, 50 not indexed.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with the code of what came of it."""
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(_run(given))
+
+
+def _run(arguments: list[str]) -> int:
+    as_json = "--json" in arguments
+    try:
+        code: Any = cli.main(arguments, prog_name="memory-pipeline", standalone_mode=False)
+    except MemoryPipelineError as error:
+        print_error(error, as_json=as_json)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        return 130
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,1 @@
+"""One module per group of commands; thin, the work is in `operations`."""

@@ -1,0 +1,87 @@
+"""`memory-pipeline workspace`."""
+
+from __future__ import annotations
+
+import click
+
+from memory_pipeline.core.languages import LANGUAGES
+from memory_pipeline.core.profile import DEFAULT_PROFILE, PROFILES
+from memory_pipeline.core.workspace import Workspace, require_slug
+from memory_pipeline.harness.contract import ListedWorkspace, WorkspaceAnswer, WorkspaceListAnswer
+from memory_pipeline.harness.options import json_option, open_services
+from memory_pipeline.harness.output import print_json, print_table
+from memory_pipeline.operations.workspaces import create_workspace, list_workspaces, show_workspace
+
+
+@click.group()
+def workspace() -> None:
+    """Make workspaces and look at them."""
+
+
+@workspace.command()
+@click.argument("slug")
+@click.option("--title", help="A name for people; the slug by default.")
+@click.option(
+    "--language", required=True, metavar="CODE", help=f"Language of the texts: {', '.join(sorted(LANGUAGES))}."
+)
+@click.option("--database", required=True, help="Default database of its questions.")
+@click.option("--schema", help="Default schema.")
+@click.option("--dialect", default="postgresql", show_default=True, help="SQL dialect.")
+@click.option("--profile", default=DEFAULT_PROFILE, show_default=True, help=f"One of {', '.join(sorted(PROFILES))}.")
+@click.option("--four-eyes", is_flag=True, help="A human may not promote a decision of their own.")
+@click.option("--if-missing", is_flag=True, help="Take one that exists with the same settings for done.")
+@json_option
+def create(
+    slug: str,
+    title: str | None,
+    language: str,
+    database: str,
+    schema: str | None,
+    dialect: str,
+    profile: str,
+    four_eyes: bool,
+    if_missing: bool,
+    as_json: bool,
+) -> None:
+    """Make a workspace, as the owner."""
+    wanted = Workspace(
+        slug=slug,
+        title=title or slug,
+        language=language,
+        sql_dialect=dialect,
+        default_database=database,
+        default_schema=schema,
+        embedding_profile=profile,
+        four_eyes=four_eyes,
+    )
+    with open_services() as services:
+        made = create_workspace(services, wanted, if_missing=if_missing)
+    if as_json:
+        print_json(WorkspaceAnswer(status="created" if made else "exists", workspace=wanted))
+    else:
+        click.echo(f"workspace {slug} {'created' if made else 'exists already'}")
+
+
+@workspace.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """List every workspace."""
+    with open_services() as services:
+        found = list_workspaces(services)
+    if as_json:
+        print_json(WorkspaceListAnswer(workspaces=tuple(ListedWorkspace(**state._asdict()) for state in found)))
+    else:
+        print_table("workspaces", ("slug", "status"), found)
+
+
+@workspace.command()
+@click.argument("slug")
+@json_option
+def show(slug: str, as_json: bool) -> None:
+    """Show one workspace."""
+    with open_services() as services:
+        found = show_workspace(services, require_slug(slug))
+    if as_json:
+        print_json(WorkspaceAnswer(status="ok", workspace=found))
+    else:
+        print_table(f"workspace {slug}", ("setting", "value"), found.model_dump(mode="json").items())

@@ -1,0 +1,1 @@
+"""The use cases. Each takes its collaborators as arguments and is tested without Dagster."""

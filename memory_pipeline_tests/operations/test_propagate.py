@@ -1,0 +1,356 @@
+"""The index follows the registry, whatever fails on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from memory_pipeline.core.errors import IncompatibleCollection, ModelMissing
+from memory_pipeline.core.projection import point_id
+from memory_pipeline.core.workspace import Workspace
+from memory_pipeline.operations.index import index
+from memory_pipeline.operations.propagate import drain
+from memory_pipeline.operations.services import Services
+from memory_pipeline.store import propagations
+from memory_pipeline.store.database import Role
+from memory_pipeline_tests.conftest import MakeWorkspace
+from memory_pipeline_tests.embedding.scripted_ollama import ScriptedOllama, serve
+from memory_pipeline_tests.flows import (
+    ABLATION,
+    MORTALITY,
+    READMISSION,
+    ask,
+    closed_port,
+    found,
+    promote,
+    revise,
+    with_settings,
+)
+
+
+@pytest.fixture
+def scripted(services: Services) -> Iterator[tuple[ScriptedOllama, Services]]:
+    """The stack with an embedder that misbehaves as told."""
+    with serve() as server, with_settings(services, ollama_url=server.url, embedding_model="tiny") as changed:
+        yield server, changed
+
+
+def _collection(services: Services, workspace: str) -> str:
+    with services.database.transaction(Role.INDEXER, workspace) as tx:
+        row = tx.execute("SELECT collection FROM generations WHERE state IN ('serving', 'building')").fetchone()
+    assert row is not None
+    return str(row["collection"])
+
+
+def _backlog(services: Services, workspace: str) -> tuple[int, int]:
+    with services.database.transaction(Role.INDEXER, workspace) as tx:
+        return propagations.count(tx, workspace)
+
+
+def test_a_promoted_memory_is_found_once_drained(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION, READMISSION])
+
+    report = drain(services, workspace.slug)
+
+    assert (report.upserted, report.embedded, report.settled) == (2, 2, True)
+    assert found(ask(services, workspace.slug, "Quante ablazioni nel 2023?"))[0] == "mem-0001"
+
+
+def test_a_second_index_asks_nothing_and_writes_nothing(
+    workspace: Workspace, scripted: tuple[ScriptedOllama, Services]
+) -> None:
+    server, services = scripted
+    promote(services, workspace.slug, [ABLATION, READMISSION])
+    first = index(services, workspace.slug)
+    asked = len(server.batches)
+
+    second = index(services, workspace.slug)
+
+    assert (first.drain.upserted, first.drain.embedded) == (2, 2)
+    assert (second.queued, second.drain.upserted, second.drain.payload_only, second.drain.embedded) == (0, 0, 0, 0)
+    assert len(server.batches) == asked
+
+
+def test_an_edit_replaces_the_old_text_in_the_index(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION, READMISSION])
+    drain(services, workspace.slug)
+
+    revise(services, workspace.slug, "mem-0001", subject="dialisi", detail="seduta di emodialisi ambulatoriale")
+    report = drain(services, workspace.slug)
+
+    assert report.upserted == 1
+    answer = ask(services, workspace.slug, "sedute di emodialisi")
+    assert found(answer)[0] == "mem-0001"
+    assert answer.proposals[0].card.subject == "dialisi"
+    assert ask(services, workspace.slug, "ablazione transcatetere").proposals[0].scores.bm25 == 0
+
+
+def test_two_edits_in_a_row_both_reach_the_index(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    drain(services, workspace.slug)
+
+    for detail in ("prima versione del testo", "seconda versione del testo"):
+        revise(services, workspace.slug, "mem-0001", detail=detail)
+        assert drain(services, workspace.slug).upserted == 1
+
+    answer = ask(services, workspace.slug, "seconda versione")
+    assert (answer.proposals[0].card.detail, answer.proposals[0].card.revision) == ("seconda versione del testo", 3)
+
+
+def test_a_revision_with_unchanged_texts_costs_one_payload_write(
+    workspace: Workspace, scripted: tuple[ScriptedOllama, Services]
+) -> None:
+    server, services = scripted
+    promote(services, workspace.slug, [ABLATION])
+    drain(services, workspace.slug)
+    asked = len(server.batches)
+
+    revise(services, workspace.slug, "mem-0001", scope=["budget"])
+    report = drain(services, workspace.slug)
+
+    assert (report.payload_only, report.upserted, report.embedded) == (1, 0, 0)
+    assert len(server.batches) == asked
+    assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
+
+
+def test_unchanged_texts_whose_point_was_lost_are_upserted_whole(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    drain(services, workspace.slug)
+    services.index.delete(_collection(services, workspace.slug), [point_id("mem-0001")])
+
+    revise(services, workspace.slug, "mem-0001", scope=["budget"])
+    report = drain(services, workspace.slug)
+
+    assert (report.payload_only, report.upserted) == (0, 1)
+    assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
+
+
+def test_a_deleted_card_is_gone_by_id_and_at_once_from_recall(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION, READMISSION])
+    drain(services, workspace.slug)
+    collection = _collection(services, workspace.slug)
+
+    revise(services, workspace.slug, "mem-0001", status="deleted")
+    before = ask(services, workspace.slug, "ablazione")
+    report = drain(services, workspace.slug)
+
+    assert found(before) == ["mem-0002"]
+    assert before.excluded == {"not_active": 1}
+    assert report.removed == 1
+    assert services.index.read(collection, [point_id("mem-0001")]) == {}
+    assert services.index.count(collection) == 1
+
+
+def test_fifty_made_and_deleted_leave_no_orphan(services: Services, workspace: Workspace) -> None:
+    concepts = [{"subject": f"concetto {number}", "detail": f"definizione numero {number}"} for number in range(50)]
+    decision = promote(services, workspace.slug, concepts)
+    drain(services, workspace.slug)
+    collection = _collection(services, workspace.slug)
+    assert services.index.count(collection) == 50
+
+    for verdict in decision.verdicts:
+        assert verdict.card_id is not None
+        revise(services, workspace.slug, verdict.card_id, status="deleted")
+    report = drain(services, workspace.slug)
+
+    assert (report.removed, services.index.count(collection)) == (50, 0)
+
+
+def test_an_embedder_that_is_down_leaves_the_promotion_pending_and_the_next_drain_heals(
+    services: Services, workspace: Workspace
+) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    drain(services, workspace.slug)
+    promote(services, workspace.slug, [READMISSION], session="s2")
+    with with_settings(services, ollama_url=f"http://127.0.0.1:{closed_port()}") as broken:
+        report = drain(broken, workspace.slug)
+
+    assert report.problem is not None
+    assert "EmbedderUnavailable" not in report.problem, "a message for people, not a class name"
+    assert (report.pending, [card.card_id for card in report.failed]) == (1, ["mem-0002"])
+
+    healed = drain(services, workspace.slug, hurry=True)
+
+    assert (healed.upserted, healed.settled) == (1, True)
+    assert services.index.count(_collection(services, workspace.slug)) == 2
+
+
+def test_a_qdrant_that_is_down_leaves_the_promotion_pending_and_the_next_drain_heals(
+    services: Services, workspace: Workspace
+) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    with with_settings(services, qdrant_url=f"http://127.0.0.1:{closed_port()}") as broken:
+        report = drain(broken, workspace.slug)
+
+    assert report.problem is not None
+    assert report.pending == 1
+
+    assert drain(services, workspace.slug, hurry=True).settled
+    assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
+
+
+def test_a_poison_card_waits_with_its_error_and_blocks_no_other(
+    workspace: Workspace, scripted: tuple[ScriptedOllama, Services]
+) -> None:
+    server, services = scripted
+
+    def nan_for_readmission(texts: list[str]) -> tuple[int, object] | None:
+        if not any("riammissione" in text for text in texts):
+            return None
+        vectors = [[float("nan")] * 8 if "riammissione" in text else [1.0] * 8 for text in texts]
+        return 200, {"model": "tiny", "embeddings": vectors}
+
+    server.fault = nan_for_readmission
+    promote(services, workspace.slug, [ABLATION, READMISSION, MORTALITY])
+
+    report = drain(services, workspace.slug)
+
+    assert (report.upserted, report.pending) == (2, 1)
+    assert [(card.card_id, card.error) for card in report.failed] == [("mem-0002", "UselessVector")]
+    with services.database.transaction(Role.INDEXER, workspace.slug) as tx:
+        row = tx.execute("SELECT attempts, last_error FROM propagations WHERE state = 'pending'").fetchone()
+    assert row is not None
+    assert row["attempts"] == 1
+    assert row["last_error"].startswith("UselessVector: ")
+
+
+def test_a_poison_card_is_parked_after_its_last_try(
+    workspace: Workspace, scripted: tuple[ScriptedOllama, Services]
+) -> None:
+    server, services = scripted
+    server.fault = lambda texts: (200, {"model": "tiny", "embeddings": [[0.0] * 8 for _ in texts]})
+    promote(services, workspace.slug, [ABLATION])
+
+    for _ in range(propagations.MAX_ATTEMPTS):
+        report = drain(services, workspace.slug, hurry=True)
+
+    assert (report.pending, report.parked) == (0, 1)
+    assert drain(services, workspace.slug, hurry=True).failed == (), "a parked row is not tried again"
+
+
+def test_a_change_during_the_drain_goes_on_waiting(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    with services.database.transaction(Role.INDEXER, workspace.slug) as tx:
+        seen = propagations.waiting(tx, workspace.slug, limit=10)
+    revise(services, workspace.slug, "mem-0001", detail="cambiata nel frattempo")
+    with services.database.transaction(Role.INDEXER, workspace.slug) as tx:
+        propagations.settle(tx, workspace.slug, seen)
+
+    assert _backlog(services, workspace.slug) == (1, 0)
+
+
+def test_one_writer_per_workspace(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    with services.database.transaction(Role.INDEXER, workspace.slug) as other:
+        assert propagations.try_lock_drain(other, workspace.slug)
+        report = drain(services, workspace.slug, wait=0.05)
+
+    assert (report.busy, report.pending, report.upserted) == (True, 1, 0)
+    assert drain(services, workspace.slug).settled
+
+
+def test_many_drains_at_once_write_each_card_once(services: Services, workspace: Workspace) -> None:
+    concepts = [{"subject": f"concetto {number}", "detail": f"definizione {number}"} for number in range(20)]
+    promote(services, workspace.slug, concepts)
+    start = threading.Barrier(4)
+
+    def run(_: int) -> int:
+        start.wait()
+        return drain(services, workspace.slug, wait=30).upserted
+
+    with ThreadPoolExecutor(4) as pool:
+        written = list(pool.map(run, range(4)))
+
+    assert sum(written) == 20
+    assert services.index.count(_collection(services, workspace.slug)) == 20
+
+
+def test_points_deleted_behind_its_back_are_restored_by_index_after_the_registry_forgets_them(
+    services: Services, workspace: Workspace
+) -> None:
+    promote(services, workspace.slug, [ABLATION, READMISSION])
+    drain(services, workspace.slug)
+    collection = _collection(services, workspace.slug)
+    services.index.drop(collection)
+
+    report = index(services, workspace.slug)
+
+    assert (report.cards, report.queued, report.drain.upserted, report.drain.embedded) == (2, 2, 2, 0)
+    assert services.index.count(collection) == 2
+
+
+def test_a_collection_of_somebody_else_under_our_name_is_never_touched(
+    services: Services, workspace: Workspace
+) -> None:
+    taken = f"memory__{workspace.slug}__1"
+    services.index.create(taken, dimensions=3)
+    try:
+        promote(services, workspace.slug, [ABLATION])
+        report = index(services, workspace.slug)
+
+        assert report.collection == f"memory__{workspace.slug}__2"
+        shape = services.index.shape(taken)
+        assert shape is not None
+        assert shape.differences(3) == ()
+        assert services.index.count(taken) == 0
+    finally:
+        services.index.drop(taken)
+
+
+def test_a_collection_with_other_vectors_is_refused_and_left_as_it_is(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    drain(services, workspace.slug)
+    collection = _collection(services, workspace.slug)
+    services.index.drop(collection)
+    services.index.create(collection, dimensions=3)
+
+    with pytest.raises(IncompatibleCollection, match=collection):
+        index(services, workspace.slug)
+
+    shape = services.index.shape(collection)
+    assert shape is not None
+    assert shape.differences(3) == ()
+
+
+def test_a_missing_model_is_one_clear_error_and_leaves_the_registry_intact(
+    services: Services, workspace: Workspace
+) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    with (
+        with_settings(services, embedding_model="no-such-model") as broken,
+        pytest.raises(ModelMissing, match="no-such"),
+    ):
+        index(broken, workspace.slug)
+
+    assert _backlog(services, workspace.slug) == (1, 0)
+
+
+def test_another_model_in_the_settings_makes_a_rebuild_due_and_keeps_what_serves(
+    workspace: Workspace, services: Services, scripted: tuple[ScriptedOllama, Services]
+) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    index(services, workspace.slug)
+
+    _, other = scripted
+    report = index(other, workspace.slug)
+
+    assert any(difference.startswith("model: ") for difference in report.rebuild_due)
+    assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
+
+
+def test_equal_text_in_two_workspaces_is_two_cards_with_two_vectors(
+    make_workspace: MakeWorkspace, services: Services
+) -> None:
+    first, second = make_workspace(), make_workspace()
+    for workspace in (first, second):
+        promote(services, workspace.slug, [ABLATION])
+        drain(services, workspace.slug)
+
+    revise(services, first.slug, "mem-0001", status="deleted")
+    drain(services, first.slug)
+
+    assert found(ask(services, first.slug, "ablazione")) == []
+    assert found(ask(services, second.slug, "ablazione")) == ["mem-0001"]
