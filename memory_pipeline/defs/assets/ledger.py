@@ -1,0 +1,131 @@
+"""Assets over the ledger: what was read, what of it counts, what became of each session's concepts."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from memory_pipeline.core.effective import Status as RowStatus
+from memory_pipeline.defs.assets.workspace import workspace_asset
+from memory_pipeline.defs.metadata import Status, result, table
+from memory_pipeline.operations.ledger import read_inbox
+from memory_pipeline.operations.measure import (
+    SHOWN,
+    measure_effective,
+    measure_ledger,
+    measure_sessions,
+    sessions_data_version,
+)
+from memory_pipeline.operations.services import Services
+
+
+@workspace_asset(kinds={"postgres", "json"}, code_version="1")
+def session_ledger(context: dg.AssetExecutionContext, services: Services, workspace: str) -> dg.MaterializeResult[None]:
+    """The append-only ledgers of all sessions. One row is one decision of one session.
+
+    Reads every file of the workspace's inbox on from where it was left, so a repetition reads nothing twice. A bad line
+    goes to quarantine, a file that changed where it was read before is refused whole; neither stops the rest.
+    """
+    readings, problems = read_inbox(services, workspace)
+    read, refused = sum(reading.entries for reading in readings), sum(len(item.quarantined) for item in readings)
+    measure = measure_ledger(services, workspace)
+    if refused or problems:
+        context.log.warning("%d lines went to quarantine, %d files were refused", refused, len(problems))
+    return result(
+        Status.DONE if read or refused or problems else Status.NOTHING_TO_DO,
+        data_version=measure.data_version,
+        sessions=len(measure.sessions),
+        entries=measure.entries,
+        entries_read=read,
+        lines_quarantined=refused,
+        quarantined=measure.quarantined,
+        quarantine=table(
+            ("file", "line:int", "reason", "message", "at"),
+            [
+                (line.source, line.line_number, line.reason, line.message, line.quarantined_at)
+                for line in measure.refused
+            ],
+        ),
+        files_refused=len(problems),
+        problems=table(
+            ("file", "error", "message", "what to do"),
+            [(problem.file, problem.error, problem.message, problem.hint) for problem in problems[:SHOWN]],
+        ),
+        preview=table(
+            ("session", "door", "entries:int", "last seq:int", "quarantined:int", "newest"),
+            [
+                (
+                    session.session_id,
+                    session.door,
+                    session.entries,
+                    session.last_seq,
+                    session.quarantined,
+                    session.newest,
+                )
+                for session in measure.sessions[:SHOWN]
+            ],
+        ),
+    )
+
+
+@workspace_asset(deps=[session_ledger], kinds={"postgres"}, code_version="1")
+def effective_ledger(_: dg.AssetExecutionContext, services: Services, workspace: str) -> dg.MaterializeResult[None]:
+    """What every row of the ledgers is worth today. A view: nothing is written, only measured.
+
+    A decision is *effective* until a later one retracts it or a rollback makes it stale.
+    """
+    measure = measure_effective(services, workspace)
+    by_status = measure.by_status
+    return result(
+        Status.DONE if measure.counts else Status.NOTHING_TO_DO,
+        data_version=measure.data_version,
+        **{f"rows_{status}": by_status[status] for status in RowStatus},
+        effective_by_type=table(("type", "rows:int"), measure.effective_by_type.most_common()),
+        preview=table(
+            ("session", *(f"{status}:int" for status in RowStatus)),
+            [
+                (session, *(counts[status] for status in RowStatus))
+                for session, counts in list(measure.by_session.items())[:SHOWN]
+            ],
+        ),
+    )
+
+
+@workspace_asset(deps=[effective_ledger], kinds={"postgres"}, code_version="1")
+def session_memories(_: dg.AssetExecutionContext, services: Services, workspace: str) -> dg.MaterializeResult[None]:
+    """What each session gave to the registry: concepts promoted, declined, and those that wait for a reviewer.
+
+    Measures only. Sessions with something to decide come first.
+    """
+    sessions = measure_sessions(services, workspace)
+    pending = [(memories.session, candidate) for memories in sessions for candidate in memories.pending]
+    return result(
+        Status.DONE if sessions else Status.NOTHING_TO_DO,
+        data_version=sessions_data_version(sessions),
+        sessions=len(sessions),
+        cards=len({card for memories in sessions for card in memories.cards}),
+        declined=sum(memories.declined for memories in sessions),
+        pending=len(pending),
+        sessions_pending=sum(bool(memories.pending) for memories in sessions),
+        to_decide=table(
+            ("session", "seq:int", "subject", "detail", "warnings"),
+            [
+                (session, found.seq, found.content.subject, found.content.detail, "; ".join(found.warnings))
+                for session, found in pending[:SHOWN]
+            ],
+        ),
+        preview=table(
+            ("session", "pending:int", "promoted:int", "declined:int", "table names:int", "cards", "question"),
+            [
+                (
+                    memories.session,
+                    len(memories.pending),
+                    memories.promoted,
+                    memories.declined,
+                    memories.table_names,
+                    ", ".join(memories.cards),
+                    memories.question,
+                )
+                for memories in sessions[:SHOWN]
+            ],
+        ),
+    )

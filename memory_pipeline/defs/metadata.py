@@ -1,0 +1,70 @@
+"""Metadata that people read in the UI.
+
+Text of a ledger or a card is anybody's text. It goes into cells of tables, which the UI shows as they are, and into
+nothing that renders Markdown or HTML; what could disturb even a plain text is taken out here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from enum import StrEnum
+
+import dagster as dg
+
+LONGEST_CELL = 200
+_UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories of what is no text to look at: controls, changes of direction, halves of pairs, separators."""
+
+Cell = str | int | float | bool | datetime | None
+
+
+class Status(StrEnum):
+    """What a run of an asset came to."""
+
+    DONE = "done"
+    NOTHING_TO_DO = "nothing to do"
+    RETIRED = "retired"
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> dg.TableMetadataValue:
+    """A table; one without rows keeps its columns. A name such as `cards:int` gives a column its type."""
+    named = [column.partition(":") for column in columns]
+    return dg.TableMetadataValue(
+        schema=dg.TableSchema([dg.TableColumn(name, kind or "string") for name, _, kind in named]),
+        records=[
+            dg.TableRecord({name: _cell(value) for (name, _, _), value in zip(named, row, strict=True)}) for row in rows
+        ],
+    )
+
+
+def plain(text: str, longest: int = LONGEST_CELL) -> str:
+    """One line of text, at most `longest` characters, without anything that could act on whoever shows it."""
+    visible = "".join(" " if unicodedata.category(sign) in _UNSHOWN else sign for sign in text[: longest * 4])
+    line = " ".join(visible.split())
+    return line if len(line) <= longest and len(text) <= longest * 4 else line[: longest - 1] + "…"
+
+
+def result(
+    status: Status, *, data_version: str, preview: dg.TableMetadataValue, **metadata: dg.RawMetadataValue
+) -> dg.MaterializeResult[None]:
+    """What an asset returns on every path: what it came to, its figures, and a table to look at."""
+    return dg.MaterializeResult(
+        data_version=dg.DataVersion(data_version), metadata={"status": status.value, **metadata, "preview": preview}
+    )
+
+
+def retired() -> dg.MaterializeResult[None]:
+    """What every asset of a retired workspace returns: its rows stay, nothing is done with them."""
+    return result(Status.RETIRED, data_version=Status.RETIRED.value, preview=table(("note",), []))
+
+
+def _cell(value: Cell) -> str | int | float | bool | None:
+    match value:
+        case str():
+            return plain(value)
+        case datetime():
+            return value.isoformat(sep=" ", timespec="seconds")
+        case _:
+            return value
