@@ -106,7 +106,7 @@ class _StackFile(PydanticBaseSettingsSource):
         state = Path(self.current_state.get("state", DEFAULT_STATE))
         try:
             stack = json.loads((state / "stack.json").read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (OSError, ValueError):  # none, or one that was damaged: `up` writes it anew
             return {}
-        settings = stack.get("settings", {})
+        settings = stack.get("settings") if isinstance(stack, dict) else None
         return settings if isinstance(settings, dict) else {}

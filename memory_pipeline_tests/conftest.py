@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from memory_pipeline.core.workspace import Workspace
@@ -22,6 +23,10 @@ from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.workspaces import create_workspace
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.database import Role
+
+# No test asserts a time: a busy machine is no failure of a property.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 MakeWorkspace = Callable[..., Workspace]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]

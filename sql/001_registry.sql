@@ -58,6 +58,7 @@ COMMENT ON COLUMN sessions.door IS 'A session is fed by one door: the append com
 
 CREATE TABLE ledger_entries (
     workspace    text NOT NULL,
+    entry_id     bigint GENERATED ALWAYS AS IDENTITY,
     session_id   text NOT NULL,
     origin       text NOT NULL CHECK (origin IN ('harness', 'pipeline')),
     seq          bigint CHECK (seq > 0),
@@ -82,6 +83,7 @@ CREATE TABLE ledger_entries (
     chain        sha256_hex,
     recorded_at  timestamptz NOT NULL DEFAULT now(),
     recorded_by  text NOT NULL DEFAULT session_user,
+    PRIMARY KEY (workspace, entry_id),
     FOREIGN KEY (workspace, session_id) REFERENCES sessions,
     CHECK (
         (origin = 'harness' AND seq IS NOT NULL AND pseq IS NULL AND after_seq IS NULL)
@@ -155,14 +157,16 @@ RETURN type IN ('memory_promoted', 'memory_promotion_declined');
 
 -- What each row of one session is worth today. The reference, in words and in Python, is core/effective.py.
 CREATE FUNCTION session_status(p_workspace text, p_session_id text)
-RETURNS TABLE (origin text, seq bigint, pseq bigint, status text)
-LANGUAGE sql STABLE
+RETURNS TABLE (entry_id bigint, origin text, seq bigint, pseq bigint, status text)
+-- The settings keep the planner from inlining this and from comparing every pair of rows: both cost minutes for a session
+-- of 20,000 lines, for it knows nothing of how many rows a session, or a step of this, has.
+LANGUAGE sql STABLE SET search_path = memory, pg_temp SET enable_nestloop = off
 AS $$
 WITH RECURSIVE
 -- One session's rows on the harness's axis. A row of the pipeline stands after the row that it names.
 entries AS (
     SELECT
-        e.origin, e.seq, e.pseq, coalesce(e.seq, e.after_seq) AS position, e.type, e.phase,
+        e.entry_id, e.origin, e.seq, e.pseq, coalesce(e.seq, e.after_seq) AS position, e.type, e.phase,
         reference_seq(e.detail) AS target,
         CASE
             WHEN e.origin = 'harness' AND e.type = 'phase_rolled_back' THEN reference_phase(e.detail)
@@ -199,7 +203,7 @@ retracted AS (
     FROM (SELECT w.retracted FROM walk AS w ORDER BY w.turn DESC LIMIT 1) AS last
 )
 SELECT
-    a.origin, a.seq, a.pseq,
+    a.entry_id, a.origin, a.seq, a.pseq,
     CASE
         WHEN is_control(a.type) THEN 'control'
         WHEN NOT is_decision(a.type) AND NOT is_marker(a.type) THEN 'inert'
@@ -218,7 +222,7 @@ SELECT e.*
 FROM sessions AS s
 CROSS JOIN LATERAL session_status(s.workspace, s.session_id) AS d
 JOIN ledger_entries AS e
-    ON e.workspace = s.workspace AND e.session_id = s.session_id AND e.origin = 'harness' AND e.seq = d.seq
+    ON e.workspace = s.workspace AND e.session_id = s.session_id AND e.entry_id = d.entry_id
 WHERE d.origin = 'harness' AND d.status = 'effective' AND is_decision(e.type);
 
 

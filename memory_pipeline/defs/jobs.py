@@ -15,14 +15,14 @@ from pydantic import Field
 
 from memory_pipeline.core.context import SearchFilters
 from memory_pipeline.core.dependencies import Dependency
-from memory_pipeline.core.errors import BadInput, DecideFromUiDisabled, MemoryPipelineError
+from memory_pipeline.core.errors import BadInput, DecideFromUiDisabled
 from memory_pipeline.defs.failures import named_failures
 from memory_pipeline.defs.metadata import table
 from memory_pipeline.defs.resources import VIA
 from memory_pipeline.operations.decide import decide
 from memory_pipeline.operations.preview import DEFAULT_LIMIT as PREVIEW_LIMIT
 from memory_pipeline.operations.preview import preview
-from memory_pipeline.operations.propagate import PROMOTION_WAIT_SECONDS, DrainReport, drain
+from memory_pipeline.operations.propagate import propagate_at_once
 from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Recall, SearchRequest, recall
 from memory_pipeline.operations.services import Services
 
@@ -115,16 +115,8 @@ def _decide(config: PromoteConfig, services: Services) -> dict[str, Any]:
         selected=config.selected,
         declined=config.declined,
     )
-    drained = _propagate(services, config.workspace)
+    drained = propagate_at_once(services, config.workspace)
     return {"decision": decision.model_dump(mode="json"), "propagation": drained.model_dump(mode="json")}
-
-
-def _propagate(services: Services, workspace: str) -> DrainReport:
-    """Try at once, so that a new memory can be searched. The decision stands, whatever comes of this."""
-    try:
-        return drain(services, workspace, wait=PROMOTION_WAIT_SECONDS)
-    except MemoryPipelineError as error:
-        return DrainReport(problem=str(error))
 
 
 def _uuid(preview_id: str) -> UUID:

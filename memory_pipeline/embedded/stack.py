@@ -33,11 +33,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from memory_pipeline.embedded.errors import (
     EmbeddedExtraMissing,
+    ServerFailed,
     StackBusy,
     StackOfAnotherUser,
     StateUnusable,
 )
-from memory_pipeline.embedded.files import locked, write_atomically
+from memory_pipeline.embedded.files import end_of, locked, write_atomically
 from memory_pipeline.embedded.http_servers import Ollama, Qdrant
 from memory_pipeline.embedded.postgres import Postgres
 from memory_pipeline.embedded.processes import LOOPBACK
@@ -312,7 +313,11 @@ def _set_on_error(event: threading.Event) -> Iterator[None]:
 
 
 def _with_process(known: _StackFile, server: LocalServer, started: Started) -> _StackFile:
-    record = _Record(port=started.port, pid=started.pid, started=psutil.Process(started.pid).create_time())
+    try:
+        since = psutil.Process(started.pid).create_time()
+    except psutil.NoSuchProcess as error:
+        raise ServerFailed(server.title, "ended right after its start", server.log, end_of(server.log)) from error
+    record = _Record(port=started.port, pid=started.pid, started=since)
     return known.model_copy(update={"servers": {**known.servers, server.name: record}})
 
 

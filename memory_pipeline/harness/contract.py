@@ -18,7 +18,7 @@ from memory_pipeline.operations.decide import Decision
 from memory_pipeline.operations.index import IndexReport
 from memory_pipeline.operations.ledger import Appended, InboxProblem, InboxRead, Ledger
 from memory_pipeline.operations.preview import Preview
-from memory_pipeline.operations.propagate import DrainReport
+from memory_pipeline.operations.propagate import DrainReport, Problem
 from memory_pipeline.operations.recall import Recall
 
 VERSION = 1
@@ -95,7 +95,7 @@ class DecideAnswer(Answer, Decision):
 
     status: Literal["decided"] = "decided"
     propagation: Propagated
-    propagation_problem: str | None = None
+    propagation_problem: Problem | None = None
 
 
 class SearchAnswer(Answer, Recall):

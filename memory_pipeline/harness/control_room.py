@@ -28,7 +28,7 @@ def dagster_environment(settings: Settings) -> dict[str, str]:
     settings.require_servers("postgres_host")
     home = (settings.state / "dagster").resolve()
     home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_bytes(_dagster_yaml().read_bytes())
+    (home / "dagster.yaml").write_bytes(deployed("dagster.yaml").read_bytes())
     return {
         **os.environ,
         "DAGSTER_HOME": str(home),
@@ -57,6 +57,7 @@ def _dagster_url(settings: Settings) -> str:
     return f"postgresql+psycopg2://{DAGSTER_ROLE}:{password}@{server}/{DAGSTER_DATABASE}?{urlencode(options)}"
 
 
-def _dagster_yaml() -> Path:
-    packaged = _PACKAGE / "_deploy" / "dagster.yaml"
-    return packaged if packaged.is_file() else _PACKAGE.parent / "dagster.yaml"
+def deployed(name: str) -> Path:
+    """A file of the top level: inside an installed package, or at the top of a checkout."""
+    packaged = _PACKAGE / "_deploy" / name
+    return packaged if packaged.is_file() else _PACKAGE.parent / name

@@ -22,7 +22,7 @@ def start(settings: Settings, say: Say) -> Settings:
     Returns the settings with the addresses of what was started.
 
     Raises:
-        EmbeddedStackError and its kin: a server cannot start.
+        EmbeddedError: a server cannot start.
         StoreUnavailable, MigrationChanged, MigrationsAhead: the registry cannot be made ready.
     """
     from memory_pipeline.embedded.stack import EmbeddedStack

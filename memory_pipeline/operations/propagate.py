@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, ConfigDict
 
 from memory_pipeline.core.cards import MemoryRecord
-from memory_pipeline.core.errors import EmbedderUnavailable, IndexUnavailable
+from memory_pipeline.core.errors import EmbedderUnavailable, IndexUnavailable, MemoryPipelineError
 from memory_pipeline.core.projection import Projection, is_projected, point_id, project
 from memory_pipeline.index.points import IndexPoint, PointTooLarge
 from memory_pipeline.operations.embed import FailedCard, Progress, dense_vectors, sparse_vectors
@@ -31,10 +31,26 @@ PROMOTION_WAIT_SECONDS = 0.2
 _POLL_SECONDS = 0.02
 
 
+class Problem(BaseModel):
+    """A named error that stopped a drain, told rather than raised."""
+
+    model_config = ConfigDict(frozen=True)
+
+    error: str
+    message: str
+    hint: str
+    exit_code: int
+
+    @classmethod
+    def of(cls, error: MemoryPipelineError) -> Problem:
+        """Tell an error."""
+        return cls(error=error.name, message=error.message, hint=error.hint, exit_code=error.exit_code)
+
+
 class DrainReport(BaseModel):
     """What one drain did, in cards, and what still waits.
 
-    `busy`: another writer had the workspace, nothing was tried. `problem`: the server that stopped the drain.
+    `busy`: another writer had the workspace, nothing was tried. `problem`: what stopped the drain.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -47,7 +63,7 @@ class DrainReport(BaseModel):
     pending: int = 0
     parked: int = 0
     busy: bool = False
-    problem: str | None = None
+    problem: Problem | None = None
 
     @property
     def settled(self) -> bool:
@@ -82,8 +98,16 @@ def drain(
         try:
             _drain_all(services, workspace, hurry=hurry, tally=tally, progress=progress)
         except (EmbedderUnavailable, IndexUnavailable) as error:
-            tally.problem = str(error)
+            tally.problem = Problem.of(error)
         return _with_backlog(services, workspace, tally)
+
+
+def propagate_at_once(services: Services, workspace: str) -> DrainReport:
+    """Drain after a change that is committed: it stands whatever comes of this, so every named error is only told."""
+    try:
+        return drain(services, workspace, wait=PROMOTION_WAIT_SECONDS)
+    except MemoryPipelineError as error:
+        return DrainReport(problem=Problem.of(error))
 
 
 @dataclass
@@ -96,7 +120,7 @@ class _Tally:
     embedded: int = 0
     failed: list[FailedCard] = field(default_factory=list)
     busy: bool = False
-    problem: str | None = None
+    problem: Problem | None = None
 
 
 def _with_backlog(services: Services, workspace: str, tally: _Tally) -> DrainReport:

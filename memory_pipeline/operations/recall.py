@@ -119,11 +119,10 @@ def recall(services: Services, request: SearchRequest) -> Recall:
     question = _require_question(request.question)
     if not 1 <= request.limit <= MAX_LIMIT:
         raise BadInput(f"a limit of {request.limit} cannot be served", hint=f"ask for 1 to {MAX_LIMIT}")
-    context = search_context(request.place, request.filters)
     try:
-        return _Search.prepare(services, request, context, question).run()
+        return _Search.prepare(services, request, question).run()
     except CollectionMissing:  # switched between our reading of the generation and the search
-        return _Search.prepare(services, request, context, question).run()
+        return _Search.prepare(services, request, question).run()
 
 
 class Drop(StrEnum):
@@ -154,12 +153,13 @@ class _Search(NamedTuple):
     degraded: str | None
 
     @classmethod
-    def prepare(cls, services: Services, request: SearchRequest, context: SearchContext, question: str) -> _Search:
+    def prepare(cls, services: Services, request: SearchRequest, question: str) -> _Search:
         """Read the serving generation and what the session decided, and encode the question for both branches."""
         with services.database.transaction(Role.READER, request.workspace, via=services.via) as tx:
-            workspaces.get_active(tx, request.workspace)
+            workspace = workspaces.get_active(tx, request.workspace)
             generation = generations.serving(tx, request.workspace)
             decided = _decided_cards(tx, request.workspace, request.session)
+        context = search_context(request.place, request.filters, default_schema=workspace.default_schema)
         if generation is None:
             raise NotIndexed(request.workspace)
         index, profile = generation.format, profile_named(generation.format.profile)

@@ -205,8 +205,7 @@ def declined_seqs(tx: Transaction, workspace: str, session_id: str) -> set[int]:
         """
         SELECT DISTINCT reference_seq(e.detail) AS seq
         FROM ledger_entries AS e
-        JOIN session_status(%(workspace)s, %(session)s) AS d
-            ON d.origin = e.origin AND d.seq IS NOT DISTINCT FROM e.seq AND d.pseq IS NOT DISTINCT FROM e.pseq
+        JOIN session_status(%(workspace)s, %(session)s) AS d USING (entry_id)
         WHERE e.workspace = %(workspace)s AND e.session_id = %(session)s
             AND e.type = 'memory_promotion_declined' AND d.status = 'effective' AND reference_seq(e.detail) IS NOT NULL
         """,
@@ -236,8 +235,7 @@ def rows_with_status(tx: Transaction, workspace: str, session_id: str) -> list[L
         SELECT e.origin, e.seq, e.pseq, e.ts, e.phase, e.type, e.subject, e.detail, e.rationale, e.actor, e.memories,
                d.status
         FROM ledger_entries AS e
-        JOIN session_status(%(workspace)s, %(session)s) AS d
-            ON d.origin = e.origin AND d.seq IS NOT DISTINCT FROM e.seq AND d.pseq IS NOT DISTINCT FROM e.pseq
+        JOIN session_status(%(workspace)s, %(session)s) AS d USING (entry_id)
         WHERE e.workspace = %(workspace)s AND e.session_id = %(session)s
         ORDER BY coalesce(e.seq, e.after_seq), e.pseq NULLS FIRST
         """,

@@ -152,15 +152,7 @@ def status_counts(tx: Transaction, workspace: str) -> list[StatusCount]:
                )), 'hex') AS digest
         FROM sessions AS s
         CROSS JOIN LATERAL session_status(s.workspace, s.session_id) AS d
-        CROSS JOIN LATERAL (
-            -- one lookup in the index of each origin: a join on "is not distinct from" would compare every pair
-            SELECT h.type FROM ledger_entries AS h
-            WHERE h.workspace = s.workspace AND h.session_id = s.session_id AND h.origin = 'harness' AND h.seq = d.seq
-            UNION ALL
-            SELECT p.type FROM ledger_entries AS p
-            WHERE p.workspace = s.workspace AND p.session_id = s.session_id AND p.origin = 'pipeline'
-                AND p.pseq = d.pseq
-        ) AS e
+        JOIN ledger_entries AS e ON e.workspace = s.workspace AND e.entry_id = d.entry_id
         WHERE s.workspace = %s
         GROUP BY s.session_id, e.type, d.status ORDER BY s.session_id, e.type, d.status
         """,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -209,6 +211,19 @@ def test_a_marker_in_a_file_counts_until_it_is_stale(type_: str) -> None:
     rows = [row(1), row(2, type_, "F8", "seq:1")]
     assert statuses(*rows) == [EFFECTIVE, EFFECTIVE]
     assert statuses(*rows, row(3, ROLLBACK, detail="phase:F8")) == [EFFECTIVE, STALE, CONTROL]
+
+
+# --- the documentation -------------------------------------------------------------------------------------------
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "ledger.md"
+WORKED_ROW = re.compile(r"^\| (\d+) \| (F\d) \| (\w+)(?: \*[^*|]*\*)?(?: `([^`]*)`)? \| (\w+) \|", re.MULTILINE)
+
+
+def test_the_worked_table_of_the_documentation_is_right() -> None:
+    worked = WORKED_ROW.findall(DOCUMENT.read_text(encoding="utf-8"))
+    assert len(worked) >= 8
+    rows = [row(int(seq), type_, phase, detail) for seq, phase, type_, detail, _ in worked]
+    assert evaluate(rows) == [Status(status) for *_, status in worked]
 
 
 # --- the order of the rows ---------------------------------------------------------------------------------------

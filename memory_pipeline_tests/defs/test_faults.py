@@ -181,7 +181,7 @@ def test_a_drain_that_is_broken_off_fails_the_collection(
     assert told is not None
     assert told.user_failure_data is not None
     entries = values(told.user_failure_data.metadata)
-    assert (entries["error"], entries["pending"]) == ("PropagationStopped", 1)
+    assert (entries["error"], entries["pending"]) == ("EmbedderUnavailable", 1)
     assert entries["failed_cards"][0]["card"] == "mem-0002"
 
 

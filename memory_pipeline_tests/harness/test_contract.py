@@ -10,7 +10,7 @@ import pytest
 from memory_pipeline.core.errors import BadQuestion
 from memory_pipeline.harness.contract import ANSWERS, decide_answer, error_answer, json_schema
 from memory_pipeline.operations.decide import Decision
-from memory_pipeline.operations.propagate import DrainReport
+from memory_pipeline.operations.propagate import DrainReport, Problem
 
 PUBLISHED = Path(__file__).resolve().parent.parent.parent / "docs" / "contract.schema.json"
 
@@ -42,7 +42,7 @@ def test_an_error_tells_its_name_its_family_and_what_to_do() -> None:
         (DrainReport(pending=1), "pending"),
         (DrainReport(parked=1), "pending"),
         (DrainReport(busy=True), "pending"),
-        (DrainReport(problem="Qdrant is down"), "pending"),
+        (DrainReport(problem=Problem(error="x", message="Qdrant is down", hint="y", exit_code=31)), "pending"),
     ],
 )
 def test_a_decision_is_current_only_where_nothing_waits(report: DrainReport, propagation: str) -> None:

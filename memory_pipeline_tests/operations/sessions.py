@@ -8,10 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from memory_pipeline.core.ledger import EntryType
-from memory_pipeline.operations.decide import Decision, decide
+from memory_pipeline.operations.decide import Decision, Outcome, decide
 from memory_pipeline.operations.ledger import append
 from memory_pipeline.operations.preview import Preview, preview
 from memory_pipeline.operations.services import Services
+from memory_pipeline.store import cards
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.flows import line
 
@@ -106,3 +107,27 @@ WRITTEN = {
 def written(services: Services, workspace: str) -> dict[str, int]:
     """How many rows of each kind the gate has written so far."""
     return {kind: rows(services, workspace, query)[0][0] for kind, query in WRITTEN.items()}
+
+
+MARKERS = """
+SELECT pseq, after_seq, phase, type, detail, memories FROM ledger_entries WHERE origin = 'pipeline' ORDER BY pseq
+"""
+SOURCES = "SELECT card_id, session_id, decision_seq, provenance FROM card_sources ORDER BY source_id"
+OUTBOX = "SELECT card_id, revision, state FROM propagations ORDER BY propagation_id"
+
+
+def requires(target: str) -> dict[str, Any]:
+    """The field of a decision that requires another."""
+    return {"links": [{"relation": "requires", "target": target}]}
+
+
+def outcomes(decision: Decision) -> list[tuple[int, Outcome, str | None]]:
+    """Seq, outcome and card of each verdict."""
+    return [(verdict.seq, verdict.outcome, verdict.card_id) for verdict in decision.verdicts]
+
+
+def links(services: Services, workspace: str) -> dict[str, list[str]]:
+    """The targets to which each card points."""
+    with services.database.transaction(Role.READER, workspace) as tx:
+        found = cards.get_many(tx, workspace, cards.all_ids(tx, workspace))
+    return {card.id: [link.target for link in card.links] for card in found.values()}

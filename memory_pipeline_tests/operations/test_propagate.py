@@ -169,7 +169,7 @@ def test_an_embedder_that_is_down_leaves_the_promotion_pending_and_the_next_drai
         report = drain(broken, workspace.slug)
 
     assert report.problem is not None
-    assert "EmbedderUnavailable" not in report.problem, "a message for people, not a class name"
+    assert (report.problem.error, report.problem.exit_code) == ("EmbedderUnavailable", 32)
     assert (report.pending, [card.card_id for card in report.failed]) == (1, ["mem-0002"])
 
     healed = drain(services, workspace.slug, hurry=True)
@@ -186,7 +186,7 @@ def test_a_qdrant_that_is_down_leaves_the_promotion_pending_and_the_next_drain_h
         report = drain(broken, workspace.slug)
 
     assert report.problem is not None
-    assert report.pending == 1
+    assert (report.problem.error, report.pending) == ("IndexUnavailable", 1)
 
     assert drain(services, workspace.slug, hurry=True).settled
     assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]

@@ -17,6 +17,7 @@ from memory_pipeline.defs.metadata import Status, plain, result, table
 from memory_pipeline.operations.embed import EmbedReport, FailedCard, embed_dense, embed_sparse
 from memory_pipeline.operations.index import IndexReport, index
 from memory_pipeline.operations.measure import SHOWN, IndexMeasure, measure_dense, measure_index, measure_sparse
+from memory_pipeline.operations.propagate import DrainReport, Problem
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store.measures import StoredVectors
 
@@ -53,7 +54,7 @@ def memory_collection(
     report = index(services, workspace)
     _tell_failed(context, report.drain.failed)
     if report.drain.problem:
-        raise _stopped(report)
+        raise _stopped(report.drain, report.drain.problem)
     measure = measure_index(services, workspace)
     if measure is None:
         raise NotIndexed(workspace)
@@ -124,17 +125,15 @@ def _tell_failed(context: dg.AssetExecutionContext, failed: Sequence[FailedCard]
         context.log.warning("%s waits: %s: %s", card.card_id, card.error, plain(card.message))
 
 
-def _stopped(report: IndexReport) -> dg.Failure:
+def _stopped(drained: DrainReport, problem: Problem) -> dg.Failure:
     """A server broke off halfway. What was written stays, the rest waits in the outbox."""
-    drained = report.drain
-    hint = "materialise again once the server is back"
     return dg.Failure(
-        description=f"propagation stopped: {drained.problem}; {drained.pending} cards wait. What to do: {hint}.",
+        description=f"{problem.error}: {plain(problem.message)}; {drained.pending} cards wait. {problem.hint}.",
         metadata={
-            "error": "PropagationStopped",
-            "message": drained.problem or "",
-            "hint": hint,
-            "exit_code": NotIndexed.exit_code,
+            "error": problem.error,
+            "message": plain(problem.message),
+            "hint": f"{problem.hint}; then materialise again",
+            "exit_code": problem.exit_code,
             "upserted": drained.upserted,
             "pending": drained.pending,
             "parked": drained.parked,

@@ -9,7 +9,7 @@ from types import FrameType
 
 import click
 
-from memory_pipeline.harness.control_room import dagster_environment
+from memory_pipeline.harness.control_room import dagster_environment, deployed
 from memory_pipeline.harness.output import say
 from memory_pipeline.harness.setup import start
 from memory_pipeline.settings import Settings
@@ -28,7 +28,7 @@ def dev(port: int) -> int:
     stack = EmbeddedStack(settings.state)
     ran_before = any(server.state == "running" for server in stack.status().servers)
     settings = start(settings, say)
-    command = [sys.executable, "-m", "dagster", "dev", "-m", "memory_pipeline.definitions"]
+    command = [sys.executable, "-m", "dagster", "dev", "-w", str(deployed("workspace.yaml"))]
     say(f"the UI will be at http://127.0.0.1:{port}")
     try:
         return _run([*command, "-h", "127.0.0.1", "-p", str(port)], dagster_environment(settings))
@@ -38,14 +38,20 @@ def dev(port: int) -> int:
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Run in the foreground; what stops this process stops the other, and is waited for."""
-    process = subprocess.Popen(command, env=environment)
+    """Run in the foreground; what stops this process stops the other, and is waited for.
+
+    The handlers come first: the child then starts with the default ones, also where a shell that put this into the
+    background had the interrupt ignored.
+    """
+    process: subprocess.Popen[bytes] | None = None
 
     def forward(number: int, _: FrameType | None) -> None:
-        process.send_signal(number)
+        if process is not None:
+            process.send_signal(number)
 
     previous = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
+        process = subprocess.Popen(command, env=environment)
         return process.wait()
     finally:
         for number, handler in previous.items():

@@ -45,7 +45,7 @@ def index_command(slug: str | None, config: Path | None, as_json: bool) -> int:
                 "waiting", ("card", "error", "what happened"), [(f.card_id, f.error, f.message) for f in drained.failed]
             )
         if drained.problem:
-            say(f"stopped: {drained.problem}")
+            say(f"stopped by {drained.problem.error}: {drained.problem.message} ({drained.problem.hint})")
         if report.rebuild_due:
             say("a rebuild is due: " + "; ".join(report.rebuild_due))
     return 0 if complete else NotIndexed.exit_code

@@ -12,7 +12,7 @@ from memory_pipeline.harness.options import json_option, open_services, resolve_
 from memory_pipeline.harness.output import print_json, print_table, say
 from memory_pipeline.operations.decide import decide
 from memory_pipeline.operations.preview import DEFAULT_LIMIT, OfferedCandidate, preview
-from memory_pipeline.operations.propagate import PROMOTION_WAIT_SECONDS, drain
+from memory_pipeline.operations.propagate import propagate_at_once
 
 
 @click.group()
@@ -84,7 +84,7 @@ def _decide(
 ) -> None:
     with open_services() as services:
         decision = decide(services, workspace, preview_id, selected=selected, declined=declined)
-        answer = decide_answer(decision, drain(services, workspace, wait=PROMOTION_WAIT_SECONDS))
+        answer = decide_answer(decision, propagate_at_once(services, workspace))
     if as_json:
         print_json(answer)
         return
@@ -93,9 +93,8 @@ def _decide(
         ("seq", "outcome", "card", "warnings"),
         [(item.seq, item.outcome, item.card_id, "; ".join(item.warnings)) for item in decision.verdicts],
     )
-    click.echo(
-        f"index: {answer.propagation}" + (f" ({answer.propagation_problem})" if answer.propagation_problem else "")
-    )
+    problem = answer.propagation_problem
+    click.echo(f"index: {answer.propagation}" + (f" ({problem.error}: {problem.message})" if problem else ""))
     if decision.remaining:
         say(f"{decision.remaining} candidates of the session are still undecided")
 
