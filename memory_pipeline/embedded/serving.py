@@ -37,11 +37,31 @@ def serve(app: ASGIApp, host: str, port: int, ready_file: Path) -> None:
     """
     if not ready_file.parent.is_dir():
         raise StartRefused(f"the folder of the ready file {ready_file} does not exist")
-    with _listening(host, port) as listener:
+    with listening(host, port) as listener:
+        run(app, listener, ready_file)
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A bound socket, closed in the end. Raises `StartRefused` where the port is taken or cannot be."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio turns off Nagle's algorithm only where the protocol is named; with it, answers may wait 40 ms.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            _run(app, listener, ready_file)
-        finally:
-            ready_file.unlink(missing_ok=True)
+            listener.bind((host, port))
+        except (OSError, OverflowError) as error:
+            raise StartRefused(f"cannot listen on {host}:{port}: {error}") from error
+        yield listener
+
+
+def run(app: ASGIApp, listener: socket.socket, ready_file: Path) -> None:
+    """Serve on a socket until a signal; the ready file is there as long as requests are taken."""
+    ready_file.unlink(missing_ok=True)
+    try:
+        _run(app, listener, ready_file)
+    finally:
+        ready_file.unlink(missing_ok=True)
 
 
 def _run(app: ASGIApp, listener: socket.socket, ready_file: Path) -> None:
@@ -79,16 +99,3 @@ def _write_ready(path: Path, port: int) -> None:
     beside.write_text(json.dumps({"pid": os.getpid(), "port": port}), encoding="utf-8")
     beside.replace(path)
     log.info("listening on port %s", port)
-
-
-@contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns off Nagle's algorithm only where the protocol is named; with it, answers may wait 40 ms.
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((host, port))
-        except (OSError, OverflowError) as error:
-            raise StartRefused(f"cannot listen on {host}:{port}: {error}") from error
-        yield listener

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from memory_pipeline.embedded.qdrant.errors import ApiError
-from memory_pipeline.embedded.qdrant.server import Options, StartRefused, serve
+from memory_pipeline.embedded.qdrant.server import Options, serve
+from memory_pipeline.embedded.serving import StartRefused
 
 EXIT_NOT_STARTED = 2
 EXIT_NOT_FLUSHED = 1
