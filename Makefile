@@ -20,10 +20,10 @@ help: ## Show the targets
 demo: $(READY) ## Run the main job on the embedded stack and show its result
 	@$(BIN)/memory-pipeline demo
 
-dev: $(READY) ## Open the Dagster UI over the embedded stack (Ctrl-C stops it)
+dev: $(READY) ## Serve the Dagster UI over the embedded stack (Ctrl-C stops it)
 	@$(BIN)/memory-pipeline dev
 
-dev-demo: $(READY) ## Open the Dagster UI over what the demo left
+dev-demo: $(READY) ## Serve the Dagster UI over what the demo left
 	@MEMORY_STATE=.memory_pipeline/demo $(BIN)/memory-pipeline dev
 
 up: $(READY) ## Start the embedded servers
@@ -53,13 +53,14 @@ test-slow: $(READY) ## Run the tests that take longer than CI wants
 test-live: $(READY) ## Run the integration tests against the servers that the environment names
 	@$(TIMED) live $(BIN)/pytest -q -m "integration and not embedded"
 
-clean: ## Stop the embedded servers, remove their data and the virtual environment
-	@[ ! -x $(BIN)/memory-pipeline ] || $(BIN)/memory-pipeline down --purge
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+clean: ## Stop the embedded servers, remove all their data and the virtual environment
+	@[ ! -x $(BIN)/memory-pipeline ] || { MEMORY_STATE=.memory_pipeline/demo $(BIN)/memory-pipeline down --purge; \
+		$(BIN)/memory-pipeline down --purge; }
+	@rm -rf .memory_pipeline $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 to 3.14 with its venv module is needed (Debian: python3-venv)" >&2; exit 1; }
-	@echo "setting up $(VENV) with $(PYTHON)"
+	@echo "setting up $(VENV) with $(PYTHON): some 300 MB are fetched, which takes a few minutes"
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[embedded,dev]'
 	@touch $@

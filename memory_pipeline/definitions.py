@@ -13,8 +13,8 @@ import dagster as dg
 from memory_pipeline.defs.assets.index import dense_embeddings, memory_collection, sparse_embeddings
 from memory_pipeline.defs.assets.ledger import effective_ledger, session_ledger, session_memories
 from memory_pipeline.defs.assets.registry import memory_cards
-from memory_pipeline.defs.checks import index_matches_registry
-from memory_pipeline.defs.jobs import index_job, promote_job, search_job
+from memory_pipeline.defs.checks import index_matches_registry, sources_still_effective
+from memory_pipeline.defs.jobs import curate_job, index_job, promote_job, search_job
 from memory_pipeline.defs.resources import SERVICES, ServicesFromEnvironment
 from memory_pipeline.defs.sensors import workspaces_sensor
 
@@ -37,8 +37,8 @@ def _assets() -> Iterator[dg.AssetsDefinition]:
 
 defs = dg.Definitions(
     assets=list(_assets()),
-    asset_checks=[index_matches_registry],
-    jobs=[index_job, promote_job, search_job],
+    asset_checks=[index_matches_registry, sources_still_effective],
+    jobs=[index_job, promote_job, curate_job, search_job],
     sensors=[workspaces_sensor],
     resources={
         SERVICES: ServicesFromEnvironment(),

@@ -33,6 +33,17 @@ CREATE TABLE workspaces (
 
 COMMENT ON COLUMN workspaces.scratch IS 'Made for an evaluation: no partition, not listed, skipped by sensors.';
 
+-- Every state that a workspace had: who turned four eyes off, and when it was retired.
+CREATE TABLE workspace_changes (
+    workspace  text NOT NULL REFERENCES workspaces,
+    change_id  bigint GENERATED ALWAYS AS IDENTITY,
+    settings   jsonb NOT NULL,
+    changed_at timestamptz NOT NULL DEFAULT now(),
+    changed_by text NOT NULL DEFAULT session_user,
+    via        text NOT NULL DEFAULT coalesce(nullif(current_setting('memory.via', true), ''), 'sql'),
+    PRIMARY KEY (workspace, change_id)
+);
+
 -- A purge is the one exception to the append-only rule. Its row comes first and stays.
 CREATE TABLE purges (
     workspace   text NOT NULL,
@@ -79,10 +90,12 @@ CREATE TABLE ledger_entries (
     links        jsonb NOT NULL DEFAULT '[]',
     memories     text[] NOT NULL DEFAULT '{}',
     extra        jsonb NOT NULL DEFAULT '{}',
+    file_number  integer CHECK (file_number > 0),
     line_number  bigint CHECK (line_number > 0),
     chain        sha256_hex,
     recorded_at  timestamptz NOT NULL DEFAULT now(),
     recorded_by  text NOT NULL DEFAULT session_user,
+    via          text NOT NULL DEFAULT coalesce(nullif(current_setting('memory.via', true), ''), 'sql'),
     PRIMARY KEY (workspace, entry_id),
     FOREIGN KEY (workspace, session_id) REFERENCES sessions,
     CHECK (
@@ -95,38 +108,70 @@ CREATE TABLE ledger_entries (
 COMMENT ON COLUMN ledger_entries.pseq IS 'The pipeline''s own sequence within the session.';
 COMMENT ON COLUMN ledger_entries.after_seq IS 'The highest seq of the harness at commit; the row stands after it.';
 
+COMMENT ON COLUMN ledger_entries.file_number IS 'Which of the session''s files the line stood in; null for the other door.';
 COMMENT ON COLUMN ledger_entries.chain IS 'Hash over the file''s lines up to this one; null for the other door.';
 
-CREATE UNIQUE INDEX ledger_entries_seq ON ledger_entries (workspace, session_id, seq) WHERE origin = 'harness';
+-- Over rows of both origins, though only the harness has a seq: it is also the way to one session's rows.
+CREATE UNIQUE INDEX ledger_entries_seq ON ledger_entries (workspace, session_id, seq);
 CREATE UNIQUE INDEX ledger_entries_pseq ON ledger_entries (workspace, session_id, pseq) WHERE origin = 'pipeline';
 
 -- How far a file of the inbox was read. `chain` is the hash over all its lines so far.
 CREATE TABLE ledger_files (
-    workspace  text NOT NULL,
-    session_id text NOT NULL,
-    path       text NOT NULL,
-    bytes_read bigint NOT NULL CHECK (bytes_read >= 0),
-    lines_read bigint NOT NULL CHECK (lines_read >= 0),
-    chain      sha256_hex NOT NULL,
-    read_at    timestamptz NOT NULL DEFAULT now(),
+    workspace   text NOT NULL,
+    session_id  text NOT NULL,
+    file_number integer NOT NULL DEFAULT 1 CHECK (file_number > 0),
+    floor_seq   bigint NOT NULL DEFAULT 0 CHECK (floor_seq >= 0),
+    path        text NOT NULL,
+    bytes_read  bigint NOT NULL CHECK (bytes_read >= 0),
+    lines_read  bigint NOT NULL CHECK (lines_read >= 0),
+    chain       sha256_hex NOT NULL,
+    read_at     timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (workspace, session_id),
     FOREIGN KEY (workspace, session_id) REFERENCES sessions
 );
+
+COMMENT ON COLUMN ledger_files.file_number IS 'One more with each reset: the file is another one from then on.';
+COMMENT ON COLUMN ledger_files.floor_seq IS 'The highest seq at the last reset; lines up to it are not taken again.';
+
+-- The owner accepted a changed file as it is. What was read before the reset stays; the old position stays here.
+CREATE TABLE ledger_resets (
+    workspace   text NOT NULL,
+    session_id  text NOT NULL,
+    file_number integer NOT NULL CHECK (file_number > 0),
+    floor_seq   bigint NOT NULL CHECK (floor_seq >= 0),
+    path        text NOT NULL,
+    bytes_read  bigint NOT NULL,
+    lines_read  bigint NOT NULL,
+    chain       sha256_hex NOT NULL,
+    reason      text NOT NULL CHECK (reason ~ '[^[:space:]]'),
+    reset_at    timestamptz NOT NULL DEFAULT now(),
+    reset_by    text NOT NULL DEFAULT session_user,
+    via         text NOT NULL DEFAULT coalesce(nullif(current_setting('memory.via', true), ''), 'sql'),
+    PRIMARY KEY (workspace, session_id, file_number),
+    FOREIGN KEY (workspace, session_id) REFERENCES sessions
+);
+
+COMMENT ON COLUMN ledger_resets.file_number IS 'The file that was given up; reading goes on with the next number.';
 
 CREATE TABLE ledger_quarantine (
     workspace      text NOT NULL,
     session_id     text NOT NULL,
     source         text NOT NULL,
+    file_number    integer NOT NULL DEFAULT 1 CHECK (file_number > 0),
     line_number    bigint NOT NULL CHECK (line_number > 0),
     reason         text NOT NULL,
     message        text NOT NULL,
     line           bytea NOT NULL,
     chain          sha256_hex NOT NULL,
     quarantined_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (workspace, session_id, source, line_number)
+    PRIMARY KEY (workspace, session_id, source, file_number, line_number)
 );
 
 COMMENT ON COLUMN ledger_quarantine.line IS 'The first 64 KiB of the line, as it came.';
+
+-- Refused lines of the files as they are. Those of a file that was given up stay in the table, and out of every count.
+CREATE VIEW quarantined_lines WITH (security_invoker = true) AS
+SELECT q.* FROM ledger_quarantine AS q JOIN ledger_files AS f USING (workspace, session_id, file_number);
 
 CREATE FUNCTION phase_number(phase text) RETURNS integer
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -217,12 +262,15 @@ LEFT JOIN retracted AS x ON a.origin = 'harness' AND x.seq = a.seq
 LEFT JOIN retractions AS r ON a.origin = 'harness' AND r.seq = a.seq
 $$;
 
+-- The session is that of `sessions`, so that who asks for one has the status of that one alone worked out. Its rows are
+-- then found by their key alone: were the session named there too, each might be looked for among all of its rows.
 CREATE VIEW effective_decisions WITH (security_invoker = true) AS
-SELECT e.*
+SELECT
+    s.workspace, s.session_id, e.entry_id, e.seq, e.ts, e.phase, e.type, e.subject, e.detail, e.rationale, e.question,
+    e.actor, e.concepts, e.tables, e.scope, e.dependencies, e.links, e.memories, e.extra, e.recorded_at, e.recorded_by
 FROM sessions AS s
 CROSS JOIN LATERAL session_status(s.workspace, s.session_id) AS d
-JOIN ledger_entries AS e
-    ON e.workspace = s.workspace AND e.session_id = s.session_id AND e.entry_id = d.entry_id
+JOIN ledger_entries AS e ON e.workspace = s.workspace AND e.entry_id = d.entry_id
 WHERE d.origin = 'harness' AND d.status = 'effective' AND is_decision(e.type);
 
 
@@ -241,12 +289,13 @@ CREATE TABLE previews (
 );
 
 CREATE TABLE preview_candidates (
-    workspace   text NOT NULL,
-    preview_id  uuid NOT NULL,
-    seq         bigint NOT NULL,
-    folded_seqs bigint[] NOT NULL DEFAULT '{}',
-    sha256      sha256_hex NOT NULL,
-    candidate   jsonb NOT NULL,
+    workspace    text NOT NULL,
+    preview_id   uuid NOT NULL,
+    seq          bigint NOT NULL,
+    folded_seqs  bigint[] NOT NULL DEFAULT '{}',
+    sha256       sha256_hex NOT NULL,
+    candidate    jsonb NOT NULL,
+    duplicate_of text,
     PRIMARY KEY (workspace, preview_id, seq),
     FOREIGN KEY (workspace, preview_id) REFERENCES previews
 );
@@ -310,6 +359,7 @@ CREATE TABLE card_sources (
     session_id   text,
     decision_seq bigint,
     preview_id   uuid,
+    imported     jsonb,
     decided_at   timestamptz NOT NULL DEFAULT now(),
     decided_by   text NOT NULL DEFAULT session_user,
     via          text NOT NULL DEFAULT coalesce(nullif(current_setting('memory.via', true), ''), 'sql'),
@@ -317,10 +367,122 @@ CREATE TABLE card_sources (
     UNIQUE (workspace, session_id, decision_seq),
     FOREIGN KEY (workspace, card_id) REFERENCES cards,
     FOREIGN KEY (workspace, session_id) REFERENCES sessions,
-    CHECK (provenance <> 'promotion' OR (session_id IS NOT NULL AND decision_seq IS NOT NULL))
+    CHECK (provenance <> 'promotion' OR (session_id IS NOT NULL AND decision_seq IS NOT NULL)),
+    CONSTRAINT imports_name_their_source CHECK (
+        (provenance = 'import') = coalesce(imported ? 'workspace' AND imported ? 'id', false)
+    )
 );
 
+COMMENT ON COLUMN card_sources.imported IS 'The record of a registry file: its workspace, id, revision and own sources.';
+
 CREATE INDEX card_sources_card ON card_sources (workspace, card_id);
+
+-- A record of another registry is imported once, however often its file is.
+CREATE UNIQUE INDEX card_sources_imported
+ON card_sources (workspace, (imported ->> 'workspace'), (imported ->> 'id')) WHERE provenance = 'import';
+
+-- Lines of a registry file that an import did not take, as they came.
+CREATE TABLE import_quarantine (
+    workspace      text NOT NULL REFERENCES workspaces,
+    file_sha256    sha256_hex NOT NULL,
+    line_number    bigint NOT NULL CHECK (line_number > 0),
+    reason         text NOT NULL,
+    message        text NOT NULL,
+    line           bytea NOT NULL,
+    quarantined_at timestamptz NOT NULL DEFAULT now(),
+    quarantined_by text NOT NULL DEFAULT session_user,
+    via            text NOT NULL DEFAULT coalesce(nullif(current_setting('memory.via', true), ''), 'sql'),
+    PRIMARY KEY (workspace, file_sha256, line_number)
+);
+
+COMMENT ON COLUMN import_quarantine.line IS 'The first 64 KiB of the line, as it came.';
+
+
+-- Who did what, and when -------------------------------------------------------------------------------------------
+-- One row per act, from what each act left where nobody can rewrite it. `source`, `number` and `revision` order the acts
+-- of one transaction. The first revision of a card is told by the promotion or the import that made it.
+
+CREATE VIEW audit_events WITH (security_invoker = true) AS
+SELECT
+    e.workspace, e.recorded_at AS at, e.recorded_by AS actor, e.via,
+    CASE e.type
+        WHEN 'memory_promoted' THEN 'promoted' WHEN 'memory_promotion_declined' THEN 'declined' ELSE 'closed'
+    END AS action,
+    e.memories[1] AS card_id, NULL::integer AS revision, e.session_id, reference_seq(e.detail) AS decision_seq,
+    coalesce(e.subject, '') AS subject, '{}'::text[] AS changed, '' AS note, 1 AS source, e.entry_id AS number
+FROM ledger_entries AS e
+WHERE e.origin = 'pipeline'
+UNION ALL
+SELECT
+    r.workspace, r.revised_at, r.revised_by, r.via,
+    CASE
+        WHEN r.revision = 1 AND made.by_hand THEN 'added'
+        WHEN r.revision = 1 THEN 'created'
+        WHEN r.card ->> 'status' <> p.card ->> 'status' AND r.card ->> 'status' = 'deleted' THEN 'deleted'
+        WHEN r.card ->> 'status' <> p.card ->> 'status' THEN 'status_changed'
+        WHEN r.card ->> 'kind' <> p.card ->> 'kind' THEN 'kind_changed'
+        WHEN c.changed <> '{links}' THEN 'edited'
+        WHEN jsonb_array_length(r.card -> 'links') < jsonb_array_length(p.card -> 'links') THEN 'unlinked'
+        ELSE 'linked'
+    END,
+    r.card_id, r.revision, NULL, NULL, r.card ->> 'subject', c.changed, '', 2, (r.card ->> 'number')::bigint
+FROM card_revisions AS r
+LEFT JOIN card_revisions AS p
+    ON p.workspace = r.workspace AND p.card_id = r.card_id AND p.revision = r.revision - 1
+CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(field.key ORDER BY field.key) FILTER (WHERE p.card IS NOT NULL), '{}') AS changed
+    FROM jsonb_each(r.card) AS field
+    WHERE field.value IS DISTINCT FROM p.card -> field.key AND field.key NOT IN (
+        'revision', 'updated_at', 'updated_by', 'fingerprint', 'dependencies_sha256', 'scope_sha256'
+    )
+) AS c
+CROSS JOIN LATERAL (
+    SELECT
+        coalesce(bool_or(s.provenance = 'curation'), false) AS by_hand,
+        coalesce(bool_or(s.provenance = 'import' OR EXISTS (
+            SELECT FROM ledger_entries AS m
+            WHERE m.workspace = s.workspace AND m.session_id = s.session_id AND m.origin = 'pipeline'
+                AND m.type = 'memory_promoted' AND reference_seq(m.detail) = s.decision_seq
+        )), false) AS told
+    FROM card_sources AS s
+    WHERE s.workspace = r.workspace AND s.card_id = r.card_id AND s.decided_at = r.revised_at AND r.revision = 1
+) AS made
+WHERE NOT made.told
+UNION ALL
+SELECT
+    s.workspace, s.decided_at, s.decided_by, s.via, 'imported', s.card_id, NULL, NULL, NULL, c.subject, '{}',
+    'from ' || (s.imported ->> 'workspace') || '/' || (s.imported ->> 'id'), 3, s.source_id
+FROM card_sources AS s
+JOIN cards AS c ON c.workspace = s.workspace AND c.card_id = s.card_id
+WHERE s.provenance = 'import'
+UNION ALL
+SELECT
+    q.workspace, q.quarantined_at, q.quarantined_by, q.via, 'import_refused', NULL, NULL, NULL, NULL, '', '{}',
+    count(*) || ' lines of file ' || left(q.file_sha256, 12), 4, min(q.line_number)
+FROM import_quarantine AS q
+GROUP BY q.workspace, q.quarantined_at, q.quarantined_by, q.via, q.file_sha256
+UNION ALL
+SELECT
+    r.workspace, r.reset_at, r.reset_by, r.via, 'source_reset', NULL, NULL, r.session_id, NULL, '', '{}', r.reason, 5,
+    r.file_number
+FROM ledger_resets AS r
+UNION ALL
+SELECT
+    w.workspace, w.changed_at, w.changed_by, w.via,
+    CASE WHEN p.settings IS NULL THEN 'workspace_created' ELSE 'workspace_changed' END,
+    NULL, NULL, NULL, NULL, w.settings ->> 'title', ARRAY(
+        SELECT field.key FROM jsonb_each(w.settings) AS field
+        WHERE p.settings IS NOT NULL AND field.value IS DISTINCT FROM p.settings -> field.key ORDER BY field.key
+    ), '', 0, w.change_id
+FROM workspace_changes AS w
+LEFT JOIN LATERAL (
+    SELECT b.settings FROM workspace_changes AS b
+    WHERE b.workspace = w.workspace AND b.change_id < w.change_id ORDER BY b.change_id DESC LIMIT 1
+) AS p ON true
+UNION ALL
+SELECT
+    p.workspace, p.started_at, p.purged_by, '', 'purged', NULL, NULL, NULL, NULL, '', '{}', p.reason, 6, 0
+FROM purges AS p;
 
 
 -- The outbox and the dense index -------------------------------------------------------------------------------------
@@ -390,7 +552,11 @@ $$;
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON ledger_entries
 FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON ledger_resets
+FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON card_revisions
+FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON workspace_changes
 FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON card_sources
 FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
@@ -406,9 +572,39 @@ END
 $$;
 
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON ledger_entries EXECUTE FUNCTION refuse_truncation();
+CREATE TRIGGER no_truncation BEFORE TRUNCATE ON ledger_resets EXECUTE FUNCTION refuse_truncation();
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON card_revisions EXECUTE FUNCTION refuse_truncation();
+CREATE TRIGGER no_truncation BEFORE TRUNCATE ON workspace_changes EXECUTE FUNCTION refuse_truncation();
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON card_sources EXECUTE FUNCTION refuse_truncation();
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON preview_candidates EXECUTE FUNCTION refuse_truncation();
+
+-- What was read of a file is never forgotten in passing: only a reset goes back, and only the owner may write its number.
+CREATE FUNCTION refuse_unreading() RETURNS trigger
+LANGUAGE plpgsql SET search_path = memory, pg_temp
+AS $$
+BEGIN
+    IF NEW.file_number = OLD.file_number AND (NEW.bytes_read < OLD.bytes_read OR NEW.lines_read < OLD.lines_read) THEN
+        RAISE EXCEPTION 'the file of session %/% was read up to line %', OLD.workspace, OLD.session_id, OLD.lines_read
+        USING ERRCODE = 'restrict_violation';
+    END IF;
+    RETURN NEW;
+END
+$$;
+
+CREATE TRIGGER only_forward BEFORE UPDATE ON ledger_files FOR EACH ROW EXECUTE FUNCTION refuse_unreading();
+
+-- A workspace keeps every state that it had.
+CREATE FUNCTION workspace_change() RETURNS trigger
+LANGUAGE plpgsql SET search_path = memory, pg_temp
+AS $$
+BEGIN
+    INSERT INTO workspace_changes (workspace, settings) VALUES (NEW.workspace, to_jsonb(NEW));
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER workspace_change AFTER INSERT OR UPDATE ON workspaces
+FOR EACH ROW EXECUTE FUNCTION workspace_change();
 
 -- Every change of a card raises its revision by one, keeps the revision, and leaves one row in the outbox: in the same
 -- transaction, whoever makes the change.
@@ -439,9 +635,9 @@ DECLARE
     name text;
 BEGIN
     FOREACH name IN ARRAY ARRAY[
-        'workspaces', 'purges', 'sessions', 'ledger_entries', 'ledger_files', 'ledger_quarantine', 'previews',
-        'preview_candidates', 'cards', 'card_revisions', 'card_sources', 'propagations', 'collections',
-        'dense_embeddings'
+        'workspaces', 'workspace_changes', 'purges', 'sessions', 'ledger_entries', 'ledger_files', 'ledger_resets',
+        'ledger_quarantine', 'previews', 'preview_candidates', 'cards', 'card_revisions', 'card_sources', 'import_quarantine',
+        'propagations', 'collections', 'dense_embeddings'
     ] LOOP
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('ALTER TABLE %I FORCE ROW LEVEL SECURITY', name);
@@ -472,23 +668,27 @@ $$;
 GRANT USAGE ON SCHEMA memory TO memory_harness, memory_reader, memory_indexer, memory_reviewer, memory_monitor;
 
 SELECT grant_reading(
-    ARRAY['workspaces', 'sessions', 'ledger_entries', 'ledger_files', 'ledger_quarantine', 'previews',
-          'preview_candidates', 'cards', 'card_sources', 'collections'], 'memory_harness');
+    ARRAY['workspaces', 'sessions', 'ledger_entries', 'ledger_files', 'ledger_resets', 'ledger_quarantine',
+          'previews', 'preview_candidates', 'cards', 'card_sources', 'collections'], 'memory_harness');
 SELECT grant_reading(
     ARRAY['workspaces', 'sessions', 'ledger_entries', 'cards', 'card_sources', 'collections'], 'memory_reader');
 SELECT grant_reading(
-    ARRAY['workspaces', 'sessions', 'ledger_entries', 'ledger_quarantine', 'cards', 'card_sources', 'propagations',
-          'collections', 'dense_embeddings'], 'memory_indexer');
+    ARRAY['workspaces', 'sessions', 'ledger_entries', 'ledger_quarantine', 'cards', 'card_sources',
+          'import_quarantine', 'propagations', 'collections', 'dense_embeddings'], 'memory_indexer');
 SELECT grant_reading(
-    ARRAY['workspaces', 'sessions', 'ledger_entries', 'previews', 'preview_candidates', 'cards', 'card_revisions',
-          'card_sources', 'propagations', 'collections'], 'memory_reviewer');
+    ARRAY['workspaces', 'workspace_changes', 'purges', 'sessions', 'ledger_entries', 'ledger_resets', 'previews',
+          'preview_candidates', 'cards', 'card_revisions', 'card_sources', 'import_quarantine', 'propagations',
+          'collections'], 'memory_reviewer');
 
 -- The view runs with its reader's rights: policies of the tables behind it hold.
 GRANT SELECT ON effective_decisions TO memory_harness, memory_reader, memory_indexer, memory_reviewer;
+GRANT SELECT ON quarantined_lines TO memory_harness;
+GRANT SELECT ON audit_events TO memory_reviewer;
 
 -- The harness writes its own rows and previews. Rows of origin pipeline are out of its reach.
 GRANT INSERT ON sessions, ledger_entries, ledger_quarantine, previews, preview_candidates TO memory_harness;
-GRANT INSERT, UPDATE ON ledger_files TO memory_harness;
+GRANT INSERT ON ledger_files TO memory_harness;
+GRANT UPDATE (path, bytes_read, lines_read, chain, read_at) ON ledger_files TO memory_harness;
 CREATE POLICY harness_opens ON sessions FOR INSERT TO memory_harness WITH CHECK (true);
 CREATE POLICY harness_writes ON ledger_entries FOR INSERT TO memory_harness
 WITH CHECK (origin = 'harness' AND recorded_by = session_user);
@@ -499,7 +699,8 @@ CREATE POLICY harness_writes ON previews FOR INSERT TO memory_harness WITH CHECK
 CREATE POLICY harness_writes ON preview_candidates FOR INSERT TO memory_harness WITH CHECK (true);
 
 -- Only the reviewer writes cards and the pipeline's markers, under the name with which PostgreSQL knows them.
-GRANT INSERT ON ledger_entries, cards, card_revisions, card_sources, propagations TO memory_reviewer;
+GRANT INSERT ON ledger_entries, cards, card_revisions, card_sources, import_quarantine, propagations
+TO memory_reviewer;
 GRANT UPDATE (
     kind, revision, status, type, subject, detail, rationale, question_context, scope, concepts, tables, dependencies,
     links, fingerprint, dependencies_sha256, scope_sha256, updated_at, updated_by
@@ -512,7 +713,18 @@ CREATE POLICY reviewer_revises ON cards FOR UPDATE TO memory_reviewer
 USING (true) WITH CHECK (updated_by = session_user);
 CREATE POLICY reviewer_keeps ON card_revisions FOR INSERT TO memory_reviewer WITH CHECK (revised_by = session_user);
 CREATE POLICY reviewer_adds ON card_sources FOR INSERT TO memory_reviewer WITH CHECK (decided_by = session_user);
+CREATE POLICY reviewer_refuses ON import_quarantine FOR INSERT TO memory_reviewer
+WITH CHECK (quarantined_by = session_user);
 CREATE POLICY reviewer_queues ON propagations FOR INSERT TO memory_reviewer WITH CHECK (state = 'pending');
+
+-- Whoever owns tables may do anything with them, except where a restriction says otherwise: to migrate is one task, to
+-- decide another. A revision is kept by the change that makes it, never by itself.
+CREATE POLICY owner_adds_none ON cards AS RESTRICTIVE FOR INSERT TO memory_owner WITH CHECK (false);
+CREATE POLICY owner_adds_none ON card_sources AS RESTRICTIVE FOR INSERT TO memory_owner WITH CHECK (false);
+CREATE POLICY owner_marks_none ON ledger_entries AS RESTRICTIVE FOR INSERT TO memory_owner
+WITH CHECK (origin <> 'pipeline');
+CREATE POLICY kept_by_a_change ON card_revisions AS RESTRICTIVE FOR INSERT TO memory_owner, memory_reviewer
+WITH CHECK (pg_trigger_depth() > 0);
 
 -- The indexer derives: it settles the outbox and keeps embeddings and collections, and writes no knowledge.
 -- It may queue a card again, for a repair.

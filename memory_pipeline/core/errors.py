@@ -95,6 +95,32 @@ class FilterNotAllowed(BadInput):
     """A search filter that tries to replace what the runtime fixes."""
 
 
+class BadCard(BadInput):
+    """Content that cannot be a card of its kind."""
+
+
+class SelfLink(BadInput):
+    """A link from a card to itself."""
+
+    def __init__(self, card: str) -> None:
+        super().__init__(f"{card} cannot be linked to itself", hint="name another card of the workspace")
+
+
+class BadRegistryLine(BadInput):
+    """A line of a registry file that an import cannot take. `reason` is a short code for quarantine tables."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message, hint="correct the line and import the file again")
+        self.reason = reason
+
+
+class BadRegistryFile(BadInput):
+    """A registry file that cannot be read or written at all. A line that cannot be taken is quarantined instead."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path}: {why}", hint="name a file that this user may use")
+
+
 # --- not found ---------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +168,16 @@ class NotInPreview(NotFound):
         super().__init__(f"preview {preview} does not hold {named}", hint="decide only on seqs that the preview shows")
 
 
+class UnknownCard(NotFound):
+    """No card of that id in the workspace."""
+
+    def __init__(self, workspace: str, card: str) -> None:
+        super().__init__(
+            f"workspace {workspace!r} has no card {card!r}",
+            hint="memory-pipeline cards list shows them; an id looks like mem-0001",
+        )
+
+
 # --- conflict ----------------------------------------------------------------------------------------------------
 
 
@@ -171,7 +207,30 @@ class LedgerTampered(Conflict):
     def __init__(self, path: str, line: int) -> None:
         super().__init__(
             f"{path} has changed at or before line {line}, which was already read",
-            hint="the ledger is append-only: restore the file; nothing of it was loaded now",
+            hint="nothing of it was loaded: restore the file, or let the owner accept it as it is with "
+            "memory-pipeline ledger reset-source",
+        )
+
+
+class LedgerMoved(Conflict):
+    """A session does not end where the caller of `append` last saw it."""
+
+    def __init__(self, session: str, expected: int, last: int) -> None:
+        super().__init__(
+            f"session {session!r} ends at seq {last}, not {expected}: nothing was appended",
+            hint="after a time-out, memory-pipeline ledger show tells whether the lines are there already; "
+            f"append what is missing with --expect-seq {last}",
+        )
+        self.last = last
+
+
+class NothingRead(Conflict):
+    """A reset of a source of which nothing was read since it began, or was last reset."""
+
+    def __init__(self, workspace: str, session: str) -> None:
+        super().__init__(
+            f"nothing was read yet of the file of session {session!r} of workspace {workspace!r}",
+            hint="there is nothing to reset: memory-pipeline ledger read takes the file as it is",
         )
 
 
@@ -204,6 +263,36 @@ class DuplicateCard(Conflict):
     """An active memory with the same text, dependencies and scope exists."""
 
 
+class StaleRevision(Conflict):
+    """A change was made on a revision that is not the newest any more."""
+
+    def __init__(self, card: str, given: int, newest: int, who: str, when: str) -> None:
+        super().__init__(
+            f"{card} is at revision {newest} (by {who}, {when}), the change was made on revision {given}",
+            hint=f"memory-pipeline cards show {card} --history tells what changed; make the change on {newest}",
+        )
+        self.newest = newest
+
+
+class CardDeleted(Conflict):
+    """The card is deleted: its row stays, nothing of it changes any more."""
+
+    def __init__(self, card: str, who: str, when: str) -> None:
+        super().__init__(
+            f"{card} was deleted by {who}, {when}", hint="add a new card if the knowledge holds again; ids stay used"
+        )
+
+
+class ImportChanged(Conflict):
+    """An import would do something else than what was reviewed."""
+
+    def __init__(self, reviewed: str, now: str) -> None:
+        super().__init__(
+            f"the import that was reviewed as {reviewed} would be {now} now: the file or the registry has changed",
+            hint="run memory-pipeline registry import without --apply, review it, and apply what it prints",
+        )
+
+
 # --- refused -----------------------------------------------------------------------------------------------------
 
 
@@ -222,11 +311,56 @@ class NotReusable(Refused):
         )
 
 
+class NotAConcept(Refused):
+    """A subject that is only the name of a fact or dimension table, by its form."""
+
+    def __init__(self, subject: str) -> None:
+        super().__init__(
+            f"{subject[:80]!r} names a table, and a table is no memory",
+            hint="name the concept, and cite the table in the detail or as a dependency",
+        )
+
+
+class EvidenceNotCurated(Refused):
+    """A change by curation of what only its own review may change."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"evidence is not {what} by curation: it is live only after the review of its source",
+            hint="delete it where it must go, or add a memory or an exemplar of its own",
+        )
+
+
+class FourEyes(Refused):
+    """A human wants to promote a decision of their own, where the workspace asks for four eyes."""
+
+    def __init__(self, identity: str, seqs: Iterable[int]) -> None:
+        named = ", ".join(f"seq:{seq}" for seq in sorted(seqs))
+        super().__init__(
+            f"{identity} decided {named}, and nobody promotes a decision of their own in this workspace",
+            hint="let another reviewer promote it; nothing of the checklist was written",
+        )
+
+
+class CandidatesPending(Refused):
+    """A session with undecided candidates is to be closed."""
+
+    def __init__(self, session: str, seqs: Iterable[int]) -> None:
+        pending = sorted(seqs)
+        named = ", ".join(f"seq:{seq}" for seq in pending[:20]) + (", ..." if len(pending) > 20 else "")
+        super().__init__(
+            f"session {session!r} has {len(pending)} undecided candidates: {named}",
+            hint="decide them with memory-pipeline promote, or close with --leave-pending",
+        )
+
+
 class WorkspaceRetired(Refused):
     """The workspace is retired: nothing is promoted into it or searched in it."""
 
     def __init__(self, workspace: str) -> None:
-        super().__init__(f"workspace {workspace!r} is retired", hint="ask its owner to restore it")
+        super().__init__(
+            f"workspace {workspace!r} is retired", hint="its owner can restore it: memory-pipeline workspace restore"
+        )
 
 
 class RoleRefused(Refused):
@@ -240,6 +374,16 @@ class DecideFromUiDisabled(Refused):
         super().__init__(
             "promote_job decides only where MEMORY_UI_DECIDE=1 is set",
             hint="decide with memory-pipeline promote decide, or set the variable for the code location",
+        )
+
+
+class CurateFromUiDisabled(Refused):
+    """A change of a card launched from the Dagster UI while that door is shut."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "curate_job changes cards only where MEMORY_UI_DECIDE=1 is set",
+            hint="change them with memory-pipeline cards, or set the variable for the code location",
         )
 
 
@@ -257,8 +401,8 @@ class ServersUnknown(ConfigurationError):
 
     def __init__(self, variables: Iterable[str], state: Path) -> None:
         super().__init__(
-            f"no address is known for {', '.join(variables)} (no stack in {state})",
-            hint="run memory-pipeline up, or set the variables",
+            f"no address is known for {', '.join(variables)}: it is not set, and no stack runs one from {state}",
+            hint="run memory-pipeline up, or set the variable",
         )
 
 
@@ -269,6 +413,16 @@ class MissingSecret(ConfigurationError):
         super().__init__(
             f"the secret {name!r} cannot be read from {path}: {why}",
             hint="run memory-pipeline up, or set MEMORY_SECRETS_DIR to the folder that holds it",
+        )
+
+
+class SecretsElsewhere(ConfigurationError):
+    """Roles exist on the server, made by an installation whose secrets are not here."""
+
+    def __init__(self, roles: Iterable[str], folder: Path) -> None:
+        super().__init__(
+            f"these roles exist, and their secrets are not in {folder}: {', '.join(roles)}",
+            hint="copy the secrets of the installation that made them, or give new ones with --reset-passwords",
         )
 
 

@@ -26,7 +26,7 @@ from pydantic import (
 
 from memory_pipeline.core.cards import Link
 from memory_pipeline.core.dependencies import Dependency
-from memory_pipeline.core.errors import BadDependency, BadLedgerLine, BadReference, BadText
+from memory_pipeline.core.errors import BadDependency, BadInput, BadLedgerLine, BadReference, BadText
 from memory_pipeline.core.text import require_storable
 
 MAX_LINE_BYTES = 1 << 20
@@ -35,6 +35,7 @@ MAX_SEQ = 10**18 - 1
 """Eighteen digits: what a reference `seq:N` can name."""
 
 _LONGEST_MESSAGE = 300
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
@@ -112,7 +113,9 @@ class LedgerDraft(BaseModel):
             raise ValueError(f"a {self.type} needs a subject")
         if self.extra_fields.get("origin", "harness") != "harness":
             raise ValueError("only the pipeline writes rows of origin pipeline")
-        _require_storable_json(self.model_dump(mode="json"), "the line")
+        # Dependencies and links have checked themselves.
+        require_storable_json(self.__dict__, "the line")
+        require_storable_json(self.extra_fields, "the line")
         return self
 
     @property
@@ -130,6 +133,16 @@ class LedgerEntry(LedgerDraft):
 _Draft = TypeVar("_Draft", bound=LedgerDraft)
 
 
+def require_session_id(session_id: str) -> str:
+    """Return the id, or raise `BadInput`: it also names a file."""
+    if not _SESSION.fullmatch(session_id):
+        raise BadInput(
+            f"{session_id[:80]!r} cannot name a session",
+            hint="use 1 to 200 letters, digits, '.', '_' and '-', starting with a letter or digit",
+        )
+    return session_id
+
+
 def parse_entry(line: bytes, *, after: int) -> LedgerEntry:
     """Read one line of a file.
 
@@ -140,7 +153,7 @@ def parse_entry(line: bytes, *, after: int) -> LedgerEntry:
     Raises:
         BadLedgerLine: with a short reason and a message; the caller quarantines the line and goes on.
     """
-    entry = _validate(LedgerEntry, _decode(line))
+    entry = _validate(LedgerEntry, decode_line(line))
     if entry.seq <= after:
         reason = "duplicate_seq" if entry.seq == after else "falling_seq"
         raise BadLedgerLine(reason, f"seq {entry.seq} does not rise above {after}")
@@ -153,7 +166,7 @@ def parse_draft(line: bytes) -> LedgerDraft:
     Raises:
         BadLedgerLine: as `parse_entry`, and for a line that brings a `seq` or is a marker.
     """
-    fields = _decode(line)
+    fields = decode_line(line)
     if isinstance(fields, dict) and "seq" in fields:
         raise BadLedgerLine("seq_given", "the door assigns seq; a line must not bring one")
     draft = _validate(LedgerDraft, fields)
@@ -168,12 +181,17 @@ def _validate(model: type[_Draft], fields: object) -> _Draft:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "line"
-        raise BadLedgerLine("shape", _readable(f"{place}: {first['msg'].removeprefix('Value error, ')}")) from error
+        raise BadLedgerLine("shape", readable(f"{place}: {first['msg'].removeprefix('Value error, ')}")) from error
     except (BadDependency, BadReference, BadText) as error:
-        raise BadLedgerLine("shape", _readable(error.message)) from error
+        raise BadLedgerLine("shape", readable(error.message)) from error
 
 
-def _decode(line: bytes) -> object:
+def decode_line(line: bytes) -> object:
+    """The JSON of one line, whatever its shape.
+
+    Raises:
+        BadLedgerLine: too long, too deep, not UTF-8, or not JSON as the standard has it.
+    """
     if len(line) > MAX_LINE_BYTES:
         raise BadLedgerLine("too_long", f"the line has {len(line)} bytes; {MAX_LINE_BYTES} are allowed")
     try:
@@ -183,14 +201,12 @@ def _decode(line: bytes) -> object:
     if _depth_exceeds(text, MAX_DEPTH):
         raise BadLedgerLine("too_deep", f"the line nests deeper than {MAX_DEPTH} levels")
     try:
-        return json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repetition
-        )
+        return _DECODER.decode(text)
     except ValueError as error:  # JSONDecodeError and the limit on digits are both ValueErrors
-        raise BadLedgerLine("not_json", _readable(f"not JSON: {error}")) from error
+        raise BadLedgerLine("not_json", readable(f"not JSON: {error}")) from error
 
 
-def _readable(message: str) -> str:
+def readable(message: str) -> str:
     """A message that may quote the line, short, and without signs that a terminal or PostgreSQL would choke on."""
     shown = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in shown)
@@ -241,14 +257,17 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-def _require_storable_json(value: Any, what: str) -> None:
-    match value:
-        case str():
-            require_storable(value, what)
-        case dict():
-            for key, item in value.items():
-                require_storable(key, what)
-                _require_storable_json(item, what)
-        case list():
-            for item in value:
-                _require_storable_json(item, what)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repetition)
+
+
+def require_storable_json(value: Any, what: str) -> None:
+    """Raise `BadText` where any text of a JSON value, keys among them, is one that PostgreSQL could not hold."""
+    if isinstance(value, str):
+        require_storable(value, what)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            require_storable(key, what)
+            require_storable_json(item, what)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            require_storable_json(item, what)

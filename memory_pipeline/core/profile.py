@@ -33,6 +33,8 @@ class EmbeddingProfile(BaseModel):
     lexical_weight: float = 1.2
     lexical_half: float = 10.0
     prefetch: int = 100
+    similar: float = 0.8
+    """Cosine from which a card is shown beside a candidate that says nearly the same."""
     bm25_k1: float = 1.2
     bm25_b: float = 0.75
     bm25_average_length: float = 40.0

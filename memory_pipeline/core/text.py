@@ -39,7 +39,7 @@ def require_storable(text: str, what: str) -> str:
     """Return `text`, or raise `BadText` where PostgreSQL could not hold it: NUL, or a lone surrogate."""
     if "\x00" in text:
         raise BadText(f"{what} contains a NUL character", hint="remove it")
-    if _SURROGATE.search(text):
+    if not text.isascii() and _SURROGATE.search(text):
         raise BadText(f"{what} contains half of a surrogate pair", hint="write the character as valid Unicode")
     return text
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from memory_pipeline.core.display import plain
 from memory_pipeline.core.errors import (
     EmbedderUnavailable,
     IndexBusy,
@@ -15,7 +16,6 @@ from memory_pipeline.core.errors import (
     ModelMissing,
     StoreUnavailable,
 )
-from memory_pipeline.defs.metadata import plain
 
 RETRY = dg.RetryPolicy(max_retries=2, delay=1, backoff=dg.Backoff.EXPONENTIAL)
 """Seconds: 1, then 2. For a server that is restarting; what is down for longer is for a person."""

@@ -7,18 +7,31 @@ Answers are kept in memory only: a search leaves nothing behind but its run.
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it calls as objects.
 
 import os
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 from uuid import UUID
 
 import dagster as dg
 from pydantic import Field
 
+from memory_pipeline.core.cards import CardKind, Link, Relation
 from memory_pipeline.core.context import SearchFilters
+from memory_pipeline.core.curation import CardFields
 from memory_pipeline.core.dependencies import Dependency
-from memory_pipeline.core.errors import BadInput, DecideFromUiDisabled
+from memory_pipeline.core.errors import BadInput, CurateFromUiDisabled, DecideFromUiDisabled
 from memory_pipeline.defs.failures import named_failures
 from memory_pipeline.defs.metadata import table
 from memory_pipeline.defs.resources import VIA
+from memory_pipeline.operations.curate import (
+    Action,
+    Curated,
+    add_card,
+    delete_card,
+    edit_card,
+    link_card,
+    set_kind,
+    unlink_card,
+)
 from memory_pipeline.operations.decide import decide
 from memory_pipeline.operations.preview import DEFAULT_LIMIT as PREVIEW_LIMIT
 from memory_pipeline.operations.preview import preview
@@ -27,6 +40,8 @@ from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Rec
 from memory_pipeline.operations.services import Services
 
 UI_DECIDE = "MEMORY_UI_DECIDE"
+
+_Member = TypeVar("_Member", bound=StrEnum)
 
 index_job = dg.define_asset_job(
     "index_job",
@@ -61,6 +76,23 @@ class SearchConfig(dg.Config):
     show_answer: bool = Field(default=False, description="show the answer in the run's log too, which keeps it")
 
 
+class CurateConfig(dg.Config):
+    """One change of one card."""
+
+    workspace: str
+    action: str = Field(description=", ".join(Action))
+    card: str | None = Field(default=None, description="every action but add needs it")
+    revision: int | None = Field(default=None, description="on which the change is made; every action but add needs it")
+    kind: str | None = Field(default=None, description="of a new card, or to set")
+    type_: str | None = Field(default=None, alias="type", description="in its new kind; the kind's own by default")
+    fields: dict[str, Any] = Field(
+        default={},
+        description="to add or edit: subject, detail, rationale, question_context, scope, concepts, dependencies, type",
+    )
+    relation: str | None = Field(default=None, description="to link or unlink: requires, related, supersedes")
+    target: str | None = Field(default=None, description="to link or unlink: the other card")
+
+
 @dg.op
 def promote(config: PromoteConfig, services: dg.ResourceParam[Services]) -> dict[str, Any]:
     """Preview a session, or decide on a preview as the reviewer. Returns the answer as JSON.
@@ -74,6 +106,20 @@ def promote(config: PromoteConfig, services: dg.ResourceParam[Services]) -> dict
                 hint="give session to see what it offers, or preview_id with selected and declined to decide",
             )
         return _preview(config, services, config.session) if config.session else _decide(config, services)
+
+
+@dg.op
+def curate(config: CurateConfig, services: dg.ResourceParam[Services]) -> dict[str, Any]:
+    """Change one card, as the reviewer, and let the index follow. Returns the answer as JSON.
+
+    From the UI it changes cards only where MEMORY_UI_DECIDE=1 is set, as promotions are decided.
+    """
+    with named_failures():
+        if services.via == VIA and os.environ.get(UI_DECIDE) != "1":
+            raise CurateFromUiDisabled
+        curated = _curate(config, services)
+        drained = propagate_at_once(services, config.workspace)
+    return {"curated": curated.model_dump(mode="json"), "propagation": drained.model_dump(mode="json")}
 
 
 @dg.op
@@ -92,6 +138,12 @@ def search(
 def promote_job() -> None:
     """The gate: preview what a session offers, or decide on a preview."""
     promote()
+
+
+@dg.job
+def curate_job() -> None:
+    """Curation: add, edit, delete or link a card, or change its kind."""
+    curate()
 
 
 @dg.job
@@ -117,6 +169,35 @@ def _decide(config: PromoteConfig, services: Services) -> dict[str, Any]:
     )
     drained = propagate_at_once(services, config.workspace)
     return {"decision": decision.model_dump(mode="json"), "propagation": drained.model_dump(mode="json")}
+
+
+def _curate(config: CurateConfig, services: Services) -> Curated:
+    action = _member(Action, config.action, "action")
+    kind = _member(CardKind, config.kind, "kind") if config.kind else None
+    if action is Action.ADD:
+        return add_card(services, config.workspace, CardFields.parse(config.fields), kind or CardKind.MEMORY)
+    if config.card is None or config.revision is None:
+        raise BadInput(f"{action} needs card and revision", hint="name the card, and the revision that you read")
+    change = (services, config.workspace, config.card, config.revision)
+    match action:
+        case Action.EDIT:
+            return edit_card(*change, CardFields.parse(config.fields))
+        case Action.DELETE:
+            return delete_card(*change)
+        case Action.SET_KIND if kind is not None:
+            return set_kind(*change, kind, type_=config.type_)
+        case Action.LINK | Action.UNLINK if config.target:
+            link = Link(relation=_member(Relation, config.relation or "", "relation"), target=config.target)
+            return link_card(*change, link) if action is Action.LINK else unlink_card(*change, link)
+        case _:
+            raise BadInput(f"{action} lacks what it needs", hint="give kind to set-kind; relation and target to link")
+
+
+def _member(members: type[_Member], value: str, name: str) -> _Member:
+    try:
+        return members(value)
+    except ValueError as error:
+        raise BadInput(f"{name} cannot be {value[:80]!r}", hint=f"use one of {', '.join(members)}") from error
 
 
 def _uuid(preview_id: str) -> UUID:

@@ -1,21 +1,18 @@
 """Metadata that people read in the UI.
 
-Text of a ledger or a card is anybody's text. It goes into cells of tables, which the UI shows as they are, and into
-nothing that renders Markdown or HTML; what could disturb even a plain text is taken out here.
+Text of a ledger or a card is anybody's text. It goes into cells of tables, which the UI shows as they are, cleaned by
+`core.display`, or into Markdown, where each text is escaped by `core.markdown`.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from enum import StrEnum
 
 import dagster as dg
 
-LONGEST_CELL = 200
-_UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Unicode categories of what is no text to look at: controls, changes of direction, halves of pairs, separators."""
+from memory_pipeline.core.display import plain
 
 Cell = str | int | float | bool | datetime | None
 
@@ -37,13 +34,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> dg.TableMet
             dg.TableRecord({name: _cell(value) for (name, _, _), value in zip(named, row, strict=True)}) for row in rows
         ],
     )
-
-
-def plain(text: str, longest: int = LONGEST_CELL) -> str:
-    """One line of text, at most `longest` characters, without anything that could act on whoever shows it."""
-    visible = "".join(" " if unicodedata.category(sign) in _UNSHOWN else sign for sign in text[: longest * 4])
-    line = " ".join(visible.split())
-    return line if len(line) <= longest and len(text) <= longest * 4 else line[: longest - 1] + "…"
 
 
 def result(

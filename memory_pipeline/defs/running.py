@@ -36,7 +36,10 @@ class AssetFailed(MemoryPipelineError):
 
 @dataclass(frozen=True)
 class WorkspaceRun:
-    """One run over all assets of a workspace. `rows`: each asset and check, and in words what it came to."""
+    """One run over all assets of a workspace. `rows`: each asset and check, and in words what it came to.
+
+    `checks_passed`: no check failed; one that only warns fails nothing.
+    """
 
     run_id: str
     rows: tuple[tuple[str, str], ...]
@@ -80,7 +83,7 @@ def materialize_workspace(
             *(_asset_row(event) for event in outcome.get_asset_materialization_events()),
             *(_check_row(check) for check in checks),
         ),
-        checks_passed=all(check.passed for check in checks),
+        checks_passed=all(check.passed or check.severity is dg.AssetCheckSeverity.WARN for check in checks),
     )
 
 
@@ -107,7 +110,8 @@ def _asset_row(event: dg.DagsterEvent) -> tuple[str, str]:
 
 
 def _check_row(check: dg.AssetCheckEvaluation) -> tuple[str, str]:
-    verdict = "passed" if check.passed else "FAILED"
+    warns = check.severity is dg.AssetCheckSeverity.WARN
+    verdict = "passed" if check.passed else "warns" if warns else "FAILED"
     return f"{check.asset_key.to_user_string()}: {check.check_name}", f"{verdict}: {check.description or ''}"
 
 

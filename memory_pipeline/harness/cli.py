@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from memory_pipeline.core.errors import MemoryPipelineError
-from memory_pipeline.harness.output import print_error
+from memory_pipeline.harness.output import print_error, print_usage_error
 
 _COMMANDS = {
     "up": "stack:up",
@@ -26,8 +26,12 @@ _COMMANDS = {
     "workspace": "workspace:workspace",
     "ledger": "ledger:ledger",
     "promote": "promote:promote",
+    "session": "session:session",
     "search": "search:search",
     "index": "index:index_command",
+    "cards": "cards:cards",
+    "registry": "registry:registry",
+    "audit": "audit:audit_command",
 }
 
 
@@ -69,6 +73,8 @@ def _run(arguments: list[str]) -> int:
         print_error(error, as_json=as_json)
         return error.exit_code
     except click.ClickException as error:
+        if as_json:
+            print_usage_error(error)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -13,13 +13,22 @@ from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
 
 from memory_pipeline.core.errors import MemoryPipelineError
+from memory_pipeline.core.summary import SessionSummary
 from memory_pipeline.core.workspace import Workspace, WorkspaceStatus
+from memory_pipeline.operations.audit import Audit
+from memory_pipeline.operations.cards import CardList, ShownCard
+from memory_pipeline.operations.close import ClosedSession
+from memory_pipeline.operations.curate import Curated
 from memory_pipeline.operations.decide import Decision
+from memory_pipeline.operations.inbox import InboxProblem, InboxRead
 from memory_pipeline.operations.index import IndexReport
-from memory_pipeline.operations.ledger import Appended, InboxProblem, InboxRead, Ledger
+from memory_pipeline.operations.ledger import Appended, Exported, Ledger, Quarantine, SourceReset
 from memory_pipeline.operations.preview import Preview
 from memory_pipeline.operations.propagate import DrainReport, Problem
 from memory_pipeline.operations.recall import Recall
+from memory_pipeline.operations.registry import RegistryFile
+from memory_pipeline.operations.registry_import import ImportReport
+from memory_pipeline.operations.workspaces import ChangedWorkspace
 
 VERSION = 1
 """Of the contract. It changes when an answer loses a field or a field its meaning."""
@@ -38,6 +47,12 @@ class WorkspaceAnswer(Answer):
 
     status: Literal["created", "exists", "ok"]
     workspace: Workspace
+
+
+class WorkspaceChangeAnswer(Answer, ChangedWorkspace):
+    """`workspace set`, `workspace retire`, `workspace restore`."""
+
+    status: Literal["changed", "unchanged"]
 
 
 class ListedWorkspace(BaseModel):
@@ -77,6 +92,25 @@ class LedgerAnswer(Answer, Ledger):
     status: Literal["ok"] = "ok"
 
 
+class ExportAnswer(Answer, Exported):
+    """`ledger export` into a file."""
+
+    status: Literal["ok"] = "ok"
+    file: str
+
+
+class ResetAnswer(Answer, SourceReset):
+    """`ledger reset-source`."""
+
+    status: Literal["reset"] = "reset"
+
+
+class QuarantineAnswer(Answer, Quarantine):
+    """`ledger quarantine`: a page of the lines, and how many there are."""
+
+    status: Literal["ok"] = "ok"
+
+
 class PreviewAnswer(Answer, Preview):
     """`promote preview`."""
 
@@ -98,6 +132,18 @@ class DecideAnswer(Answer, Decision):
     propagation_problem: Problem | None = None
 
 
+class SessionAnswer(Answer, SessionSummary):
+    """`session show`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class CloseAnswer(Answer, ClosedSession):
+    """`session close`."""
+
+    status: Literal["closed"] = "closed"
+
+
 class SearchAnswer(Answer, Recall):
     """`search`."""
 
@@ -108,6 +154,46 @@ class IndexAnswer(Answer, IndexReport):
     """`index`. Incomplete where cards or a server failed: what failed waits and is tried again."""
 
     status: Literal["ok", "incomplete"]
+
+
+class CardListAnswer(Answer, CardList):
+    """`cards list`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class CardAnswer(Answer, ShownCard):
+    """`cards show`. Without `--history` there is none."""
+
+    status: Literal["ok"] = "ok"
+
+
+class CurateAnswer(Answer, Curated):
+    """`cards add`, `edit`, `delete`, `set-kind`, `link`, `unlink`. Unchanged where the card was so already."""
+
+    status: Literal["changed", "unchanged"]
+    propagation: Propagated
+    propagation_problem: Problem | None = None
+
+
+class RegistryExportAnswer(Answer, RegistryFile):
+    """`registry export`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class RegistryImportAnswer(Answer, ImportReport):
+    """`registry import`. A dry run writes nothing; what it prints as `expect` applies it. Else as `decide`."""
+
+    status: Literal["dry_run", "applied"]
+    propagation: Propagated | None = None
+    propagation_problem: Problem | None = None
+
+
+class AuditAnswer(Answer, Audit):
+    """`audit`."""
+
+    status: Literal["ok"] = "ok"
 
 
 class ErrorAnswer(Answer):
@@ -122,14 +208,26 @@ class ErrorAnswer(Answer):
 
 ANSWERS: tuple[type[Answer], ...] = (
     WorkspaceAnswer,
+    WorkspaceChangeAnswer,
     WorkspaceListAnswer,
     AppendAnswer,
     IngestAnswer,
     LedgerAnswer,
+    ExportAnswer,
+    ResetAnswer,
+    QuarantineAnswer,
     PreviewAnswer,
     DecideAnswer,
+    CloseAnswer,
+    SessionAnswer,
     SearchAnswer,
     IndexAnswer,
+    CardListAnswer,
+    CardAnswer,
+    CurateAnswer,
+    RegistryExportAnswer,
+    RegistryImportAnswer,
+    AuditAnswer,
     ErrorAnswer,
 )
 
@@ -141,12 +239,25 @@ def error_answer(error: MemoryPipelineError) -> ErrorAnswer:
 
 def decide_answer(decision: Decision, drained: DrainReport) -> DecideAnswer:
     """Tell a decision, and whether it can be searched already."""
-    current = drained.settled
-    return DecideAnswer(
-        **dict(decision),
-        propagation=Propagated.CURRENT if current else Propagated.PENDING,
-        propagation_problem=None if current else drained.problem,
-    )
+    return DecideAnswer(**dict(decision), **_followed(drained))
+
+
+def curate_answer(curated: Curated, drained: DrainReport) -> CurateAnswer:
+    """Tell a change of a card, and whether the index has followed it already."""
+    return CurateAnswer(status="changed" if curated.changed else "unchanged", **dict(curated), **_followed(drained))
+
+
+def import_answer(report: ImportReport, drained: DrainReport | None) -> RegistryImportAnswer:
+    """Tell an import that was applied and propagated, or, without a drain, its dry run."""
+    if drained is None:
+        return RegistryImportAnswer(status="dry_run", **dict(report))
+    return RegistryImportAnswer(status="applied", **dict(report), **_followed(drained))
+
+
+def _followed(drained: DrainReport) -> dict[str, Any]:
+    if drained.settled:
+        return {"propagation": Propagated.CURRENT}
+    return {"propagation": Propagated.PENDING, "propagation_problem": drained.problem}
 
 
 def json_schema() -> dict[str, Any]:

@@ -30,6 +30,20 @@ def print_error(error: MemoryPipelineError, *, as_json: bool) -> None:
     click.echo(f"{error.name}: {printable(error.message)}\n  {printable(error.hint)}", err=True)
 
 
+def print_usage_error(error: click.ClickException) -> None:
+    """The answer of the contract to a command whose own words are off."""
+    from memory_pipeline.harness.contract import ErrorAnswer
+
+    print_json(
+        ErrorAnswer(
+            error=type(error).__name__,
+            message=error.format_message(),
+            hint="see the command's --help",
+            exit_code=error.exit_code,
+        )
+    )
+
+
 def say(message: str) -> None:
     """A message on the way, to standard error."""
     click.echo(message, err=True)

@@ -37,7 +37,7 @@ def start(settings: Settings, say: Say) -> Settings:
     ready = Settings(**settings.model_dump(include={"state"}))
     if not own_postgres:  # of a server of your own, `bootstrap` is run by its administrator
         try:
-            bootstrap(ready)
+            bootstrap(ready, reset_passwords=True)  # a server of this state folder alone: nobody is locked out
         except psycopg.OperationalError as error:
             raise StoreUnavailable(
                 f"the administrator cannot prepare PostgreSQL: {error}", hint="look at its log, then run up again"

@@ -95,7 +95,7 @@ class VectorIndex:
         if differences := shape.differences(dimensions):
             raise IncompatibleCollection(
                 f"collection {name!r} cannot be used: {'; '.join(differences)}",
-                hint="it is left as it is; memory-pipeline index --rebuild fills a new one beside it",
+                hint="it is left as it is; once it is dropped on the server, memory-pipeline index makes it anew",
             )
         return shape
 

@@ -14,13 +14,14 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.candidates import Candidate
+from memory_pipeline.core.candidates import Candidate, Derivation, is_same_human
 from memory_pipeline.core.cards import CardContent, Link, MemoryRecord
 from memory_pipeline.core.errors import (
     AlreadyDecided,
     BadInput,
     CandidateChanged,
     DuplicateCard,
+    FourEyes,
     NotInPreview,
     NotReusable,
     PreviewExpired,
@@ -31,7 +32,7 @@ from memory_pipeline.core.text import fold
 from memory_pipeline.operations.preview import derive_candidates
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, ledger, previews, workspaces
-from memory_pipeline.store.database import Role, Transaction
+from memory_pipeline.store.database import Role, Transaction, login_of
 from memory_pipeline.store.previews import StoredPreview
 
 
@@ -56,14 +57,14 @@ class Verdict(BaseModel):
 
 
 class Decision(BaseModel):
-    """What a call decided, in seq order. `remaining` candidates of the session are still undecided."""
+    """What a call decided, in seq order. `pending` candidates of the session are still undecided."""
 
     model_config = ConfigDict(frozen=True)
 
     session: str
     preview_id: UUID
     verdicts: tuple[Verdict, ...]
-    remaining: int
+    pending: int
 
 
 def decide(
@@ -74,7 +75,8 @@ def decide(
     A folded seq stands for its whole candidate.
 
     Raises:
-        UnknownPreview, PreviewExpired, NotInPreview, CandidateChanged, AlreadyDecided, NotReusable: nothing is written.
+        UnknownPreview, PreviewExpired, NotInPreview, CandidateChanged, AlreadyDecided, NotReusable, FourEyes: nothing
+            is written.
         BadInput: no seq at all, or one that is both selected and declined.
     """
     chosen, refused = frozenset(selected), frozenset(declined)
@@ -86,9 +88,10 @@ def decide(
         wanted = _wanted(stored, chosen, refused)
         workspaces.lock_session(tx, workspace, stored.session_id)
         workspaces.lock_cards(tx, workspace)
-        verdicts = _Gate.open(tx, workspace, stored).decide(wanted)
-        remaining = len(derive_candidates(tx, workspace, stored.session_id).candidates)
-    return Decision(session=stored.session_id, preview_id=preview_id, verdicts=verdicts, remaining=remaining)
+        four_eyes = workspaces.get_active(tx, workspace).four_eyes  # again: what the owner set before the lock was ours
+        verdicts = _Gate.open(tx, workspace, stored, four_eyes=four_eyes).decide(wanted)
+        pending = len(derive_candidates(tx, workspace, stored.session_id).candidates)
+    return Decision(session=stored.session_id, preview_id=preview_id, verdicts=verdicts, pending=pending)
 
 
 def _wanted(stored: StoredPreview, selected: frozenset[int], declined: frozenset[int]) -> list[tuple[Candidate, bool]]:
@@ -116,6 +119,7 @@ class _Gate:
     Attributes:
         sources: card of each decision that was promoted before.
         declined: seqs whose refusal still counts.
+        four_eyes: a human may not promote a decision of their own.
     """
 
     tx: Transaction
@@ -123,9 +127,10 @@ class _Gate:
     preview: StoredPreview
     sources: Mapping[int, str]
     declined: frozenset[int]
+    four_eyes: bool
 
     @classmethod
-    def open(cls, tx: Transaction, workspace: str, preview: StoredPreview) -> _Gate:
+    def open(cls, tx: Transaction, workspace: str, preview: StoredPreview, *, four_eyes: bool) -> _Gate:
         """Read what was decided so far."""
         sources = cards.sources_of_session(tx, workspace, preview.session_id)
         return cls(
@@ -134,6 +139,7 @@ class _Gate:
             preview=preview,
             sources={seq: source.card_id for seq, source in sources.items()},
             declined=frozenset(ledger.declined_seqs(tx, workspace, preview.session_id)),
+            four_eyes=four_eyes,
         )
 
     def decide(self, wanted: list[tuple[Candidate, bool]]) -> tuple[Verdict, ...]:
@@ -142,9 +148,12 @@ class _Gate:
         fresh = [(item, select) for item, select in wanted if not self._decided(item)]
         verdicts = [self._repeat(item, select) for item, select in repeated]
         if fresh:
-            self._require_unchanged([item for item, _ in fresh])
-            verdicts += self._promote([item for item, select in fresh if select])
-            verdicts += [self._decline(item) for item, select in fresh if not select]
+            derivation = self._require_unchanged([item for item, _ in fresh])
+            current = {candidate.seq: candidate for candidate in derivation.candidates}
+            chosen = [current[item.seq] for item, select in fresh if select]
+            self._require_other_eyes(chosen)
+            verdicts += self._promote(chosen, known=_known_cards(derivation))
+            verdicts += [self._decline(current[item.seq]) for item, select in fresh if not select]
         return tuple(sorted(verdicts, key=lambda verdict: verdict.seq))
 
     def _decided(self, candidate: Candidate) -> bool:
@@ -159,43 +168,60 @@ class _Gate:
             return Verdict(seq=candidate.seq, folded_seqs=candidate.folded_seqs, outcome=Outcome.DECLINED)
         return Verdict.model_validate(marker)
 
-    def _require_unchanged(self, candidates: list[Candidate]) -> None:
+    def _require_unchanged(self, candidates: list[Candidate]) -> Derivation:
+        """The candidates as they are now: what is written comes from the ledger, not from the preview."""
         if self.preview.expired:
             raise PreviewExpired(str(self.preview.preview_id))
-        current = {
-            candidate.seq: candidate
-            for candidate in derive_candidates(self.tx, self.workspace, self.preview.session_id).candidates
-        }
+        derivation = derive_candidates(self.tx, self.workspace, self.preview.session_id)
+        current = {candidate.seq: candidate for candidate in derivation.candidates}
+        known = _known_cards(derivation)
         for shown in candidates:
             now = current.get(shown.seq)
+            if now is None and shown.seq in known:
+                raise CandidateChanged(shown.seq, f"{known[shown.seq]}, which it cites, says just the same now")
             if now is None:
                 raise CandidateChanged(shown.seq, "it is no longer an effective, undecided concept of its own")
             if now.folded_seqs != shown.folded_seqs:
                 raise CandidateChanged(shown.seq, "its equivalents in the session are others now")
-            if now.sha256 != shown.sha256:
+            if (now.sha256, now.content) != (shown.sha256, shown.content):
                 raise CandidateChanged(shown.seq, "the card that it would become differs")
+        return derivation
 
-    def _promote(self, candidates: list[Candidate]) -> list[Verdict]:
-        """Create a card per candidate, or add a source to the active card that says the same."""
+    def _require_other_eyes(self, candidates: list[Candidate]) -> None:
+        """A decision that the reviewer made, be it only one that is folded, waits for somebody else."""
+        if not self.four_eyes:
+            return
+        reviewer = login_of(self.tx)
+        own = [item.seq for item in candidates if any(is_same_human(human, reviewer) for human in item.humans)]
+        if own:
+            raise FourEyes(reviewer, own)
+
+    def _promote(self, candidates: list[Candidate], known: Mapping[int, str]) -> list[Verdict]:
+        """Create a card per candidate, or add a source to the active card that says the same.
+
+        Args:
+            known: cards of decisions that were chosen in F2 and left as they are; links may point to these decisions.
+        """
         existing = {item.seq: card for item in candidates if (card := self._active_equivalent(item.content))}
         fresh = [item for item in candidates if item.seq not in existing]
         created = dict(
             zip([item.seq for item in fresh], cards.next_ids(self.tx, self.workspace, len(fresh)), strict=True)
         )
         owner = {**{seq: card.id for seq, card in existing.items()}, **created}
-        targets = {**self.sources, **{seq: owner[item.seq] for item in candidates for seq in item.seqs}}
+        targets = {**known, **self.sources, **{seq: owner[item.seq] for item in candidates for seq in item.seqs}}
         for item in fresh:
             self._insert(created[item.seq], _with_links(item.content, targets))
         self._resolve_older_links(targets)
         verdicts = []
         for item in candidates:
-            known = existing.get(item.seq)
+            joined = existing.get(item.seq)
+            warnings = _not_brought(_with_links(item.content, targets), joined) if joined else ()
             verdict = Verdict(
                 seq=item.seq,
                 folded_seqs=item.folded_seqs,
-                outcome=Outcome.PROVENANCE_ADDED if known else Outcome.CREATED,
+                outcome=Outcome.PROVENANCE_ADDED if joined else Outcome.CREATED,
                 card_id=owner[item.seq],
-                warnings=_not_brought(_with_links(item.content, targets), known) if known else (),
+                warnings=(*self._since_the_preview(item, joined), *warnings),
             )
             cards.insert_sources(
                 self.tx,
@@ -224,6 +250,15 @@ class _Gate:
             if status == "active":
                 return cards.get_many(self.tx, self.workspace, [card_id])[card_id]
         return None
+
+    def _since_the_preview(self, candidate: Candidate, joined: MemoryRecord | None) -> tuple[str, ...]:
+        """What the reviewer could not see: a card that came to say the same, or ceased to."""
+        shown = self.preview.duplicates.get(candidate.seq)
+        if joined and joined.id != shown:
+            return (f"{joined.id} says the same since the preview: it got the source, and no new card was made",)
+        if shown and not joined:
+            return (f"{shown} no longer says the same as an active card: a new one was made",)
+        return ()
 
     def _resolve_older_links(self, targets: Mapping[int, str]) -> None:
         """Cards that this session made, where they pointed at a decision which has its card only now.
@@ -254,6 +289,11 @@ class _Gate:
                 memories=[verdict.card_id] if verdict.card_id else [],
                 extra={"preview_id": str(self.preview.preview_id), "verdict": verdict.model_dump(mode="json")},
             )
+
+
+def _known_cards(derivation: Derivation) -> dict[int, str]:
+    """The card that says the same, of each decision that is known already."""
+    return {left.seq: left.card_id for left in derivation.left_out if left.card_id}
 
 
 def _with_links(content: CardContent, targets: Mapping[int, str]) -> CardContent:

@@ -75,12 +75,12 @@ def _queue_stale(services: Services, workspace: str, generation: Generation) -> 
 
 
 def _differences(services: Services, workspace: str, generation: Generation) -> tuple[str, ...]:
-    """Fields in which the generation is not what would be built now; none where the embedder cannot tell."""
+    """Fields in which the generation is not what would be built now, or why that cannot be told."""
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
         known = workspaces.get(tx, workspace)
     try:
         wanted = desired_format(services, known).model_dump()
-    except MemoryPipelineError:
-        return ()
+    except MemoryPipelineError as error:
+        return (f"cannot be told: {error.message}",)
     built = generation.format.model_dump()
     return tuple(f"{name}: {built[name]} -> {wanted[name]}" for name in built if built[name] != wanted[name])

@@ -1,78 +1,50 @@
-"""Feeding a session's ledger by one of its two doors, and reading it back.
+"""A session's ledger: appending to it, reading it back, exporting it, and the way out of a changed file.
 
-A session is fed either by `append`, which numbers what comes, or from a file in the inbox, which is read on from where
-the last reading ended. The good lines of either load whatever the bad ones are; nothing is dropped unseen.
+A session is fed either by `append`, which numbers what comes, or from a file in the inbox (`operations.inbox`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
-import re
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
+import json
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import IO, Any, BinaryIO
 
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.errors import BadInput, BadLedgerLine, Conflict, LedgerTampered, WorkspaceRetired
-from memory_pipeline.core.ledger import MAX_LINE_BYTES, LedgerEntry, parse_draft, parse_entry
+from memory_pipeline.core.errors import BadInput, BadLedgerLine, LedgerMoved, NothingRead, WorkspaceRetired
+from memory_pipeline.core.ledger import parse_draft, require_session_id
+from memory_pipeline.core.text import require_storable
+from memory_pipeline.operations.inbox import EMPTY_CHAIN, TOLD_LINES, RefusedLine, read_session
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import ledger, workspaces
-from memory_pipeline.store.database import Role, Transaction
-from memory_pipeline.store.ledger import BadLine, FilePosition, LedgerRow, NumberedEntry
+from memory_pipeline.store.database import Role
+from memory_pipeline.store.ledger import LedgerRow, NumberedEntry, QuarantineCount, Reset
 
-EMPTY_CHAIN = hashlib.sha256(b"").hexdigest()
-_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_BATCH = 1000
-
-
-class RefusedLine(BaseModel):
-    """A line that was not taken: where it stood, a short reason, and what is wrong with it."""
-
-    model_config = ConfigDict(frozen=True)
-
-    source: str
-    line_number: int
-    reason: str
-    message: str
+_IN_MEMORY = 4 << 20
+"""Bytes of appended lines that wait in memory until the last one has come; more of them wait in a file."""
 
 
 class Appended(BaseModel):
-    """What an `append` did. `seqs` are the numbers given, in the order of the lines taken."""
+    """What an `append` did.
+
+    Attributes:
+        seqs: the numbers given, in the order of the lines taken.
+        last_seq: where the session ends now; what the next call may expect.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     session: str
     seqs: tuple[int, ...]
     refused: tuple[RefusedLine, ...]
-
-
-class InboxRead(BaseModel):
-    """What one reading of a session's file did."""
-
-    model_config = ConfigDict(frozen=True)
-
-    session: str
-    entries: int
-    quarantined: tuple[RefusedLine, ...]
     last_seq: int
 
 
-class InboxProblem(BaseModel):
-    """A file of the inbox that was refused whole, and why."""
-
-    model_config = ConfigDict(frozen=True)
-
-    file: str
-    error: str
-    message: str
-    hint: str
-
-
 class Ledger(BaseModel):
-    """A session as it stands: every row with what it is worth today, and the lines in quarantine."""
+    """A session as it stands: every row with what it is worth today, and the first 1,000 lines in quarantine."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -82,93 +54,76 @@ class Ledger(BaseModel):
     quarantined: tuple[RefusedLine, ...]
 
 
-def append(services: Services, workspace: str, session_id: str, lines: Iterable[bytes]) -> Appended:
+class Exported(BaseModel):
+    """How many lines of each origin an export wrote."""
+
+    model_config = ConfigDict(frozen=True)
+
+    session: str
+    harness: int
+    pipeline: int
+
+
+class SourceReset(BaseModel):
+    """A reset of a session's file, as it is on record."""
+
+    model_config = ConfigDict(frozen=True)
+
+    session: str
+    reset: Reset
+
+
+class QuarantinedLine(RefusedLine):
+    """A line in quarantine. `head` is its beginning; bytes that are not UTF-8 are shown as `\\xNN`."""
+
+    session: str
+    file_number: int
+    head: str
+    quarantined_at: datetime
+
+
+class Quarantine(BaseModel):
+    """Refused lines of a workspace's files as they are: how many for each reason, and a page of them."""
+
+    model_config = ConfigDict(frozen=True)
+
+    workspace: str
+    total: int
+    counts: tuple[QuarantineCount, ...]
+    lines: tuple[QuarantinedLine, ...]
+
+
+def append(
+    services: Services, workspace: str, session_id: str, lines: Iterable[bytes], *, expect_seq: int | None = None
+) -> Appended:
     """Append lines to a session, as the harness; each good line gets the next seq.
 
     Refused lines are answered, not stored: the caller still has them.
 
+    Args:
+        expect_seq: the last seq that the caller knows of, 0 for none. A retry that gives the one of the first call
+            cannot store its lines twice.
+
     Raises:
+        LedgerMoved: the session does not end at `expect_seq`; nothing was appended.
         LedgerSourceConflict: the session is fed by a file.
     """
     require_session_id(session_id)
-    drafts, refused = [], []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            drafts.append(parse_draft(line))
-        except BadLedgerLine as error:
-            refused.append(RefusedLine(source="append", line_number=number, reason=error.reason, message=error.message))
-    with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
-        workspaces.get_active(tx, workspace)
-        workspaces.lock_session(tx, workspace, session_id)
-        ledger.open_session(tx, workspace, session_id, "append")
-        first = ledger.last_seq(tx, workspace, session_id) + 1
-        entries = [LedgerEntry(seq=seq, **dict(draft)) for seq, draft in enumerate(drafts, start=first)]
-        ledger.insert_entries(tx, workspace, session_id, [NumberedEntry(entry) for entry in entries])
-    return Appended(session=session_id, seqs=tuple(entry.seq for entry in entries), refused=tuple(refused))
-
-
-def read_inbox(services: Services, workspace: str) -> tuple[list[InboxRead], list[InboxProblem]]:
-    """Read every file of a workspace's inbox on from where it was left.
-
-    A file that cannot be read does not stop the others: it is told among the problems.
-
-    Raises:
-        UnknownWorkspace, WorkspaceRetired: whether there are files or not.
-    """
-    with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
-        workspaces.get_active(tx, workspace)
-    folder = services.settings.inbox_path / workspace
-    readings, problems = [], []
-    for file in sorted(folder.glob("*.jsonl")):
-        try:
-            readings.append(read_session_file(services, workspace, file))
-        except (BadInput, Conflict) as error:
-            problems.append(
-                InboxProblem(file=_printable(file), error=error.name, message=error.message, hint=error.hint)
-            )
-    return readings, problems
-
-
-def read_session(services: Services, workspace: str, session_id: str) -> InboxRead | None:
-    """Read one session's file, if it has one."""
-    require_session_id(session_id)
-    file = services.settings.inbox_path / workspace / f"{session_id}.jsonl"
-    return read_session_file(services, workspace, file) if file.exists() else None
-
-
-def read_session_file(services: Services, workspace: str, file: Path) -> InboxRead:
-    """Read a session's file on from where the last reading ended, in one transaction.
-
-    A last line without its newline waits. Bad lines go to quarantine. Two readers take turns.
-
-    Raises:
-        LedgerTampered: what was read before has changed; nothing is loaded.
-        LedgerSourceConflict: the session is fed by `append`.
-        BadInput: the file's name is no session id, or it is no ordinary file.
-    """
-    session_id = require_session_id(file.stem)
-    source = f"{workspace}/{file.name}"
-    with _open(file) as stream, services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
-        workspaces.get_active(tx, workspace)
-        workspaces.lock_session(tx, workspace, session_id)
-        ledger.open_session(tx, workspace, session_id, "inbox")
-        position = ledger.file_position(tx, workspace, session_id) or FilePosition(0, 0, EMPTY_CHAIN)
-        _require_unchanged(tx, workspace, session_id, stream, position)
-        start = reading = _Reading(position, ledger.last_seq(tx, workspace, session_id), [], [])
-        entries, quarantined = 0, []
-        for reading in _read_on(stream, start):
-            ledger.insert_entries(tx, workspace, session_id, reading.entries)
-            ledger.insert_bad_lines(tx, workspace, session_id, source, reading.bad)
-            entries += len(reading.entries)
-            quarantined += [
-                RefusedLine(source=source, line_number=bad.line_number, reason=bad.reason, message=bad.message)
-                for bad in reading.bad
-            ]
-        if reading.position != position:
-            ledger.save_position(tx, workspace, session_id, source, reading.position)
-    return InboxRead(session=session_id, entries=entries, quarantined=tuple(quarantined), last_seq=reading.last_seq)
+    # The session is locked only once the last line has come: whoever writes them may take their time.
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY) as drafts:
+        count, refused = _spool_drafts(lines, drafts)
+        drafts.seek(0)
+        with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
+            workspaces.get_active(tx, workspace)
+            workspaces.lock_session(tx, workspace, session_id)
+            ledger.open_session(tx, workspace, session_id, "append")
+            last = ledger.last_seq(tx, workspace, session_id)
+            if expect_seq not in (None, last):
+                raise LedgerMoved(session_id, expect_seq, last)
+            numbered = (NumberedEntry(seq, line.decode()) for seq, line in enumerate(drafts, start=last + 1))
+            ledger.insert_entries(tx, workspace, session_id, numbered)
+    seqs = tuple(range(last + 1, last + count + 1))
+    return Appended(session=session_id, seqs=seqs, refused=tuple(refused), last_seq=last + count)
 
 
 def show_ledger(services: Services, workspace: str, session_id: str) -> Ledger:
@@ -187,121 +142,108 @@ def show_ledger(services: Services, workspace: str, session_id: str) -> Ledger:
             question=ledger.question_of(tx, workspace, session_id),
             rows=tuple(ledger.rows_with_status(tx, workspace, session_id)),
             quarantined=tuple(
-                RefusedLine.model_validate(row, from_attributes=False)
-                for row in ledger.quarantined(tx, workspace, session_id)
+                RefusedLine.model_validate(row)
+                for row in ledger.quarantined(tx, workspace, session_id, limit=TOLD_LINES)
             ),
         )
 
 
-def require_session_id(session_id: str) -> str:
-    """Return the id, or raise `BadInput`: it also names a file."""
-    if not _SESSION.fullmatch(session_id):
-        raise BadInput(
-            f"{session_id[:80]!r} cannot name a session",
-            hint="use 1 to 200 letters, digits, '.', '_' and '-', starting with a letter or digit",
-        )
-    return session_id
+def export_ledger(services: Services, workspace: str, session_id: str, output: BinaryIO) -> Exported:
+    """Write every stored row of a session as one line of JSON, in the order in which they stand.
 
+    Lines of the harness can be read again, in another inbox, and give the same rows; lines of the pipeline have
+    `origin: pipeline` and are taken by no door. Equal rows give equal bytes. The inbox is not read before.
 
-def _open(file: Path) -> BinaryIO:
-    """Open a file of the inbox, or raise `BadInput`: one file that cannot be read stops no other."""
-    if file.is_symlink() or not file.is_file():
-        raise BadInput(f"{file} is not an ordinary file", hint="put the ledger itself into the inbox")
-    try:
-        return file.open("rb")
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}", hint="let this user read it") from error
-
-
-def _printable(file: Path) -> str:
-    """A file's name as text, whatever bytes it is made of."""
-    name = os.fsencode(file.name).decode("utf-8", "backslashreplace")
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)
-
-
-class _Line(NamedTuple):
-    """One line of a file: its beginning without the newline, its whole size in bytes, and its hash."""
-
-    head: bytes
-    size: int
-    sha256: str
-
-
-class _Reading(NamedTuple):
-    """One batch of a file: where it ends, and what was in it."""
-
-    position: FilePosition
-    last_seq: int
-    entries: list[NumberedEntry]
-    bad: list[BadLine]
-
-
-def _read_on(stream: BinaryIO, reading: _Reading) -> Iterator[_Reading]:
-    """Batches of lines from the position on, whole lines only."""
-    stream.seek(reading.position.bytes_read)
-    for line in _whole_lines(stream):
-        reading = _take(reading, line)
-        if len(reading.entries) + len(reading.bad) >= _BATCH:
-            yield reading
-            reading = reading._replace(entries=[], bad=[])
-    yield reading
-
-
-def _take(reading: _Reading, line: _Line) -> _Reading:
-    """Add one line to the batch."""
-    number = reading.position.lines_read + 1
-    chain = _link(reading.position.chain, line)
-    position = FilePosition(reading.position.bytes_read + line.size, number, chain)
-    last_seq = reading.last_seq
-    if line.head.strip():
-        try:
-            entry = parse_entry(line.head, after=last_seq)
-        except BadLedgerLine as error:
-            kept = line.head[: ledger.QUARANTINED_BYTES]
-            reading.bad.append(BadLine(number, error.reason, error.message, kept, chain))
-        else:
-            reading.entries.append(NumberedEntry(entry, number, chain))
-            last_seq = entry.seq
-    return reading._replace(position=position, last_seq=last_seq)
-
-
-def _whole_lines(stream: BinaryIO) -> Iterator[_Line]:
-    """Lines that have their newline; one without waits for the next reading.
-
-    Of a line above the limit only its beginning is kept, one byte more than may be read, so that it is refused as too
-    long; memory stays bounded by the limit.
+    Raises:
+        UnknownSession: nothing was ever written to it.
     """
-    while head := stream.readline(MAX_LINE_BYTES + 1):
-        size, digest, ended = len(head), hashlib.sha256(head), head.endswith(b"\n")
-        while not ended and (rest := stream.readline(MAX_LINE_BYTES)):
-            size, ended = size + len(rest), rest.endswith(b"\n")
-            digest.update(rest)
-        if not ended:
-            return
-        yield _Line(head.removesuffix(b"\n"), size, digest.hexdigest())
+    require_session_id(session_id)
+    written = {"harness": 0, "pipeline": 0}
+    with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
+        workspaces.get(tx, workspace)
+        ledger.require_session(tx, workspace, session_id)
+        for row in ledger.whole_rows(tx, workspace, session_id):
+            output.write(_exported(row))
+            written[row["origin"]] += 1
+    return Exported(session=session_id, **written)
 
 
-def _link(chain: str, line: _Line) -> str:
-    """The next link of the hash chain: over the link before and the line."""
-    return hashlib.sha256(f"{chain}{line.sha256}".encode()).hexdigest()
+def reset_source(services: Services, workspace: str, session_id: str, *, reason: str) -> SourceReset:
+    """Accept a session's changed file as it is, as the owner: the way out of `LedgerTampered`.
+
+    How far the file was read is forgotten, and kept on record with the reason. The rows read from it stay as they are:
+    the next reading starts at the top and passes over every line whose seq is not above the last one stored.
+
+    Raises:
+        BadInput: no reason is given.
+        LedgerSourceConflict: the session is fed by `append`.
+        NothingRead: nothing was read of the file, or nothing since the last reset.
+    """
+    require_session_id(session_id)
+    if not reason.strip():
+        raise BadInput("a reset needs a reason", hint="say why the file changed: it stays on record")
+    require_storable(reason, "the reason")
+    with services.database.transaction(Role.OWNER, workspace, via=services.via) as tx:
+        workspaces.get_active(tx, workspace)
+        workspaces.lock_session(tx, workspace, session_id)
+        ledger.require_session(tx, workspace, session_id)
+        ledger.open_session(tx, workspace, session_id, "inbox")
+        reset = ledger.reset_source(tx, workspace, session_id, reason=reason, empty_chain=EMPTY_CHAIN)
+        if reset is None:
+            raise NothingRead(workspace, session_id)
+    return SourceReset(session=session_id, reset=reset)
 
 
-def _require_unchanged(
-    tx: Transaction, workspace: str, session_id: str, stream: BinaryIO, position: FilePosition
-) -> None:
-    """Walk what was read before, and raise `LedgerTampered` with the place where it differs."""
-    if not position.lines_read:
-        return
-    known = iter(ledger.chain_at_lines(tx, workspace, session_id))
-    expected = next(known, None)
-    chain, lines, read = EMPTY_CHAIN, 0, 0
-    for line in _whole_lines(stream):
-        chain, lines, read = _link(chain, line), lines + 1, read + line.size
-        if expected is not None and expected[0] == lines:
-            if expected[1] != chain:
-                raise LedgerTampered(stream.name, lines)
-            expected = next(known, None)
-        if lines == position.lines_read:
-            break
-    if (lines, read, chain) != (position.lines_read, position.bytes_read, position.chain):
-        raise LedgerTampered(stream.name, min(lines + 1, position.lines_read))
+def list_quarantine(
+    services: Services, workspace: str, session_id: str | None = None, *, limit: int, offset: int = 0
+) -> Quarantine:
+    """The refused lines of a workspace's files, or of one session's, by session and line."""
+    if session_id is not None:
+        require_session_id(session_id)
+    with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
+        workspaces.get(tx, workspace)
+        counts = ledger.count_quarantined(tx, workspace, session_id)
+        rows = ledger.quarantined(tx, workspace, session_id, limit=limit, offset=offset)
+    return Quarantine(
+        workspace=workspace,
+        total=sum(count.lines for count in counts),
+        counts=tuple(counts),
+        lines=tuple(
+            QuarantinedLine.model_validate(
+                {**row, "session": row["session_id"], "head": row["head"].decode("utf-8", "backslashreplace")}
+            )
+            for row in rows
+        ),
+    )
+
+
+def _spool_drafts(lines: Iterable[bytes], drafts: IO[bytes]) -> tuple[int, list[RefusedLine]]:
+    """Write the good lines into a file, one document a line; returns how many, and the others."""
+    count, refused = 0, []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            draft = parse_draft(line)
+        except BadLedgerLine as error:
+            refused.append(RefusedLine(source="append", line_number=number, reason=error.reason, message=error.message))
+        else:
+            drafts.write(draft.model_dump_json().encode() + b"\n")
+            count += 1
+    return count, refused
+
+
+def _exported(row: Mapping[str, Any]) -> bytes:
+    """One row as one line: fields that say nothing are left out, those that are not known stand where they stood."""
+    if row["origin"] == "harness":
+        numbers = {"seq": row["seq"]}
+    else:
+        numbers = {"origin": row["origin"], "pseq": row["pseq"], "after_seq": row["after_seq"]}
+    fields = {
+        name: row[name]
+        for name in ledger.FIELDS
+        if row[name] not in (None, []) and not (name in ("detail", "rationale") and row[name] == "")
+    }
+    fields["ts"] = row["ts"].astimezone(UTC).isoformat().replace("+00:00", "Z")
+    whole = {**numbers, **fields, **row["extra"]}
+    return json.dumps(whole, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode() + b"\n"

@@ -10,19 +10,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memory_pipeline.core.candidates import Candidate, Derivation, LeftOut
 from memory_pipeline.core.errors import CollectionMissing
 from memory_pipeline.core.text import sha256
 from memory_pipeline.core.workspace import WorkspaceStatus
-from memory_pipeline.operations.preview import derive_candidates
 from memory_pipeline.operations.services import Services
-from memory_pipeline.store import cards, generations, ledger, measures, propagations, workspaces
+from memory_pipeline.store import generations, measures, propagations, workspaces
 from memory_pipeline.store.database import Role
 from memory_pipeline.store.measures import (
     CardCount,
     CardLine,
     PointLine,
     QuarantinedLine,
+    RefusedRecordLine,
     SessionExtent,
     StatusCount,
     StoredVectors,
@@ -90,25 +89,13 @@ class EffectiveMeasure:
 
 
 @dataclass(frozen=True)
-class SessionMemories:
-    """What became of one session's concepts. Its `promoted` decisions stand behind these `cards`."""
-
-    session: str
-    question: str
-    promoted: int
-    cards: Sequence[str]
-    declined: int
-    table_names: int
-    pending: Sequence[Candidate]
-    data_version: str
-
-
-@dataclass(frozen=True)
 class CardsMeasure:
-    """The registry's cards: how many of each kind and status, and those that changed last."""
+    """The registry's cards: how many of each kind and status, those that changed last, and what no import took."""
 
     counts: Sequence[CardCount]
     newest: Sequence[CardLine]
+    refused: int
+    newest_refused: Sequence[RefusedRecordLine]
     data_version: str
 
     @property
@@ -185,35 +172,15 @@ def measure_effective(services: Services, workspace: str) -> EffectiveMeasure:
         return EffectiveMeasure(measures.status_counts(tx, workspace))
 
 
-def measure_sessions(services: Services, workspace: str) -> list[SessionMemories]:
-    """Measure what every session promoted, declined and has yet to decide; those with something to decide first."""
-    with services.database.transaction(Role.READER, workspace, via=services.via) as tx:
-        found = []
-        for session in ledger.session_ids(tx, workspace):
-            sources = cards.sources_of_session(tx, workspace, session)
-            derivation = derive_candidates(tx, workspace, session)
-            found.append(
-                _session_memories(
-                    session,
-                    question=ledger.question_of(tx, workspace, session),
-                    cards_of={seq: source.card_id for seq, source in sources.items()},
-                    derivation=derivation,
-                )
-            )
-    return sorted(found, key=lambda memories: -len(memories.pending))
-
-
-def sessions_data_version(sessions: Iterable[SessionMemories]) -> str:
-    """Changes when any session promotes, declines, or has something else to decide."""
-    return _digest(sorted(memories.data_version for memories in sessions))
-
-
 def measure_cards(services: Services, workspace: str) -> CardsMeasure:
     """Measure the registry's cards."""
-    with services.database.transaction(Role.READER, workspace, via=services.via) as tx:
+    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
+        refused, newest_refused = measures.refused_records(tx, workspace, limit=SHOWN)
         return CardsMeasure(
             counts=measures.card_counts(tx, workspace),
             newest=measures.newest_cards(tx, workspace, limit=SHOWN),
+            refused=refused,
+            newest_refused=newest_refused,
             data_version=measures.cards_extent(tx, workspace).digest,
         )
 
@@ -277,25 +244,6 @@ def _count_points(services: Services, collection: str) -> int | None:
         return services.index.count(collection)
     except CollectionMissing:
         return None
-
-
-def _session_memories(
-    session: str, *, question: str, cards_of: dict[int, str], derivation: Derivation
-) -> SessionMemories:
-    reasons = Counter(left.reason for left in derivation.left_out)
-    promoted = (f"{seq}={card}" for seq, card in sorted(cards_of.items()))
-    left_out = (f"{left.seq}={left.reason}" for left in derivation.left_out)
-    pending = (f"{candidate.seq}={candidate.sha256}" for candidate in derivation.candidates)
-    return SessionMemories(
-        session=session,
-        question=question,
-        promoted=len(cards_of),
-        cards=tuple(dict.fromkeys(card for _, card in sorted(cards_of.items()))),
-        declined=reasons[LeftOut.Reason.DECLINED],
-        table_names=reasons[LeftOut.Reason.TABLE_NAME],
-        pending=derivation.candidates,
-        data_version=_digest([session, *promoted, *left_out, *pending]),
-    )
 
 
 def _sum(pairs: Iterable[tuple[str, int]]) -> Counter[str]:

@@ -7,12 +7,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.candidates import Candidate, Derivation, LeftOut, derive
+from memory_pipeline.core.candidates import Candidate, Derivation, LeftOut, cited_cards, derive
 from memory_pipeline.core.effective import Status
 from memory_pipeline.core.errors import BadInput
 from memory_pipeline.core.ledger import REUSABLE_TYPES
-from memory_pipeline.operations.ledger import read_session
+from memory_pipeline.operations.inbox import read_session
 from memory_pipeline.operations.services import Services
+from memory_pipeline.operations.similar import Similar, Similarity, similar_to
 from memory_pipeline.store import cards, ledger, previews, workspaces
 from memory_pipeline.store.database import Role, Transaction
 
@@ -20,17 +21,21 @@ DEFAULT_LIMIT = 5
 
 
 class OfferedCandidate(BaseModel):
-    """A candidate with what the registry knows of the same text: an active card, or one that was deleted."""
+    """A candidate with what is known of the same text: an active card, or one that was deleted; and of similar ones."""
 
     model_config = ConfigDict(frozen=True)
 
     candidate: Candidate
     duplicate_of: str | None = None
     previously: str | None = None
+    similar_to: tuple[Similar, ...] = ()
 
 
 class Preview(BaseModel):
-    """One page of a session's candidates. `remaining` are those beyond the page; none of them is lost."""
+    """One page of a session's candidates, of which `pending` are undecided in all and `remaining` beyond the page.
+
+    `similarity` tells how `similar_to` was looked up.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -38,9 +43,10 @@ class Preview(BaseModel):
     preview_id: UUID | None
     expires_at: datetime | None
     ledger_seq: int
-    total: int
+    pending: int
     remaining: int
     candidates: tuple[OfferedCandidate, ...]
+    similarity: Similarity
     left_out: tuple[LeftOut, ...]
 
 
@@ -49,7 +55,8 @@ def preview(
 ) -> Preview:
     """Read the session's inbox, derive its candidates, and store a snapshot of all of them, as the harness.
 
-    `limit` and `offset` only page what is shown. Without a candidate nothing is stored.
+    `limit` and `offset` only page what is shown. Without a candidate nothing is stored. What is similar is looked up
+    once the snapshot is stored, and is no part of it: a preview does not need the index.
 
     Raises:
         UnknownSession: nothing was ever written to the session.
@@ -68,28 +75,36 @@ def preview(
         derivation = derive_candidates(tx, workspace, session_id)
         found = derivation.candidates
         seq = ledger.last_seq(tx, workspace, session_id)
-        preview_id, expires_at = previews.insert(tx, workspace, session_id, seq, found) if found else (None, None)
-        page = found[offset : offset + limit]
-        return Preview(
-            session=session_id,
-            preview_id=preview_id,
-            expires_at=expires_at,
-            ledger_seq=seq,
-            total=len(found),
-            remaining=max(0, len(found) - offset - len(page)),
-            candidates=tuple(_offer(tx, workspace, candidate) for candidate in page),
-            left_out=_left_out(tx, workspace, session_id, derivation),
-        )
+        offers = [_offer(tx, workspace, candidate) for candidate in found]
+        snapshot = [(offer.candidate, offer.duplicate_of) for offer in offers]
+        preview_id, expires_at = previews.insert(tx, workspace, session_id, seq, snapshot) if found else (None, None)
+        left_out = _left_out(tx, workspace, session_id, derivation)
+    page = offers[offset : offset + limit]
+    near, similarity = similar_to(services, workspace, [offer.candidate for offer in page], found)
+    return Preview(
+        session=session_id,
+        preview_id=preview_id,
+        expires_at=expires_at,
+        ledger_seq=seq,
+        pending=len(found),
+        remaining=max(0, len(found) - offset - len(page)),
+        candidates=tuple(offer.model_copy(update={"similar_to": near[offer.candidate.seq]}) for offer in page),
+        similarity=similarity,
+        left_out=left_out,
+    )
 
 
 def derive_candidates(tx: Transaction, workspace: str, session_id: str) -> Derivation:
     """The session's candidates as they stand now, in this transaction."""
+    effective = ledger.effective_decisions(tx, workspace, session_id)
+    cited = {card for entry in effective if entry.type in REUSABLE_TYPES for card in cited_cards(entry)}
     return derive(
-        ledger.effective_decisions(tx, workspace, session_id),
+        effective,
         workspace=workspaces.get(tx, workspace),
         question=ledger.question_of(tx, workspace, session_id),
         promoted=cards.sources_of_session(tx, workspace, session_id),
         declined=ledger.declined_seqs(tx, workspace, session_id),
+        cited=cards.get_many(tx, workspace, sorted(cited)) if cited else {},
     )
 
 

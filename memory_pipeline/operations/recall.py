@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from memory_pipeline.core.candidates import cited_cards
 from memory_pipeline.core.cards import CardKind, CardStatus, MemoryRecord
 from memory_pipeline.core.context import SearchContext, SearchFilters, search_context
 from memory_pipeline.core.dependencies import Dependency
@@ -21,8 +22,9 @@ from memory_pipeline.core.errors import (
     CollectionMissing,
     EmbedderUnavailable,
     NotIndexed,
+    ServersUnknown,
 )
-from memory_pipeline.core.ledger import REUSABLE_TYPES, EntryType
+from memory_pipeline.core.ledger import REUSABLE_TYPES, EntryType, require_session_id
 from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import point_id
 from memory_pipeline.core.references import cards_of
@@ -31,10 +33,8 @@ from memory_pipeline.embedding.lexical import encoder_of
 from memory_pipeline.index.filters import SearchFilter
 from memory_pipeline.index.points import BranchScores, IndexHit
 from memory_pipeline.index.queries import HybridQuery
-from memory_pipeline.operations.ledger import require_session_id
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, generations, ledger, workspaces
-from memory_pipeline.store.cards import Source
 from memory_pipeline.store.database import Role, Transaction
 from memory_pipeline.store.generations import Generation, ProjectionState
 
@@ -168,7 +168,7 @@ class _Search(NamedTuple):
             dense = services.embedder.embed_query(
                 index.model, profile.dense_query(question), dimensions=index.dimensions
             )
-        except EmbedderUnavailable as error:
+        except (EmbedderUnavailable, ServersUnknown) as error:
             if request.on_embedder_down is OnEmbedderDown.FAIL:
                 raise
             degraded = f"lexical only: {error.message}"
@@ -222,23 +222,12 @@ class _Search(NamedTuple):
             states = generations.states(tx, self.request.workspace, self.generation.number, ids)
         kept = {}
         for hit in hits:
-            reason = self._reason_to_drop(hit, current.get(hit.ref), states.get(hit.ref))
+            reason = reason_to_drop(hit, current.get(hit.ref), states.get(hit.ref), self.context)
             if reason:
                 dropped[reason] += 1
             else:
                 kept[hit.ref] = _Checked(hit, current[hit.ref])
         return kept
-
-    def _reason_to_drop(self, hit: IndexHit, card: MemoryRecord | None, state: ProjectionState | None) -> Drop | None:
-        if card is None:
-            return Drop.MISSING
-        if card.status is not CardStatus.ACTIVE:
-            return Drop.NOT_ACTIVE
-        if state is None or hit.projection_sha256 != state.expected_sha256 or hit.revision != card.revision:
-            return Drop.NOT_CURRENT
-        if card.kind is CardKind.MEMORY and card.type not in REUSABLE_TYPES:
-            return Drop.NOT_REUSABLE
-        return None if self.context.allows(card) else Drop.OUT_OF_CONTEXT
 
     def _propose(self, checked: list[_Checked]) -> tuple[Proposal, ...]:
         """Add branch scores and sources; one request to each server, whatever the number of cards."""
@@ -254,10 +243,30 @@ class _Search(NamedTuple):
                 rank=rank,
                 card=item.card,
                 scores=_scores(item.hit, branches[point_id(item.card.id)], lexical_only=self.query.dense is None),
-                sources=tuple(_name(source) for source in sources.get(item.card.id, ())),
+                sources=tuple(source.name for source in sources.get(item.card.id, ())),
             )
             for rank, item in enumerate(checked, start=1)
         )
+
+
+def reason_to_drop(
+    hit: IndexHit, card: MemoryRecord | None, state: ProjectionState | None, context: SearchContext
+) -> Drop | None:
+    """Why a hit cannot be shown, judged by the registry's current row; none where it can.
+
+    Args:
+        card: the row that the hit points to.
+        state: what the hit's generation must hold for it.
+    """
+    if card is None:
+        return Drop.MISSING
+    if card.status is not CardStatus.ACTIVE:
+        return Drop.NOT_ACTIVE
+    if state is None or hit.projection_sha256 != state.expected_sha256 or hit.revision != card.revision:
+        return Drop.NOT_CURRENT
+    if card.kind is CardKind.MEMORY and card.type not in REUSABLE_TYPES:
+        return Drop.NOT_REUSABLE
+    return None if context.allows(card) else Drop.OUT_OF_CONTEXT
 
 
 def _require_question(question: str) -> str:
@@ -280,18 +289,12 @@ def _decided_cards(tx: Transaction, workspace: str, session_id: str | None) -> t
     for entry in ledger.effective_decisions(tx, workspace, session_id):
         match entry.type:
             case EntryType.CONCEPT_CLARIFIED:
-                texts = (entry.rationale, *entry.memories)
+                found.update(dict.fromkeys(cited_cards(entry)))
             case EntryType.MEMORY_REJECTED:
                 texts = (entry.subject or "", entry.detail, *entry.memories)
-            case _:
-                continue
-        found.update(dict.fromkeys(card for text in texts for card in cards_of(text)))
+                found.update(dict.fromkeys(card for text in texts for card in cards_of(text)))
     return tuple(found)
 
 
 def _scores(hit: IndexHit, branches: BranchScores, *, lexical_only: bool) -> Scores:
     return Scores(dense=None if lexical_only else branches.dense, bm25=branches.bm25, fused=hit.score)
-
-
-def _name(source: Source) -> str:
-    return f"{source.session_id}:seq:{source.decision_seq}"

@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
+from memory_pipeline.core.errors import SecretsElsewhere
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.database import Role, server_conninfo
 
@@ -28,19 +29,26 @@ _LOCK = 0x626F6F74  # "boot"
 _LIMITS = "NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS"
 
 
-def bootstrap(settings: Settings) -> None:
+def bootstrap(settings: Settings, *, reset_passwords: bool = False) -> None:
     """Create or repair roles, passwords and databases, as the administrator of the settings.
 
     Passwords are made here where their files are missing, and written so that only their owner reads them.
 
+    Args:
+        reset_passwords: give roles that exist new passwords where their files are missing.
+
     Raises:
+        SecretsElsewhere: roles exist whose secrets are not here, and `reset_passwords` is not asked for.
         psycopg.OperationalError: the server cannot be reached or refuses the administrator.
         MissingSecret: no password for the administrator.
     """
     logins = [role.value for role in Role] + [DAGSTER_ROLE]
-    passwords = {login: _password(settings.secrets, login) for login in logins}
     with _connect(settings, "postgres") as admin:
         admin.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+        lost = [login for login in logins if not (settings.secrets / login).exists() and _exists(admin, login)]
+        if lost and not reset_passwords:
+            raise SecretsElsewhere(lost, settings.secrets)
+        passwords = {login: _password(settings.secrets, login) for login in logins}
         for login, password in passwords.items():
             _ensure_login(admin, login, password)
         _ensure_role(admin, MONITOR)
@@ -71,14 +79,17 @@ def _password(folder: Path, login: str) -> str:
     return path.read_text(encoding="utf-8").strip()
 
 
+def _exists(admin: Connection[Any], role: str) -> bool:
+    return admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is not None
+
+
 def _ensure_login(admin: Connection[Any], login: str, password: str) -> None:
     _ensure_role(admin, login)
     admin.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(login), sql.Literal(password)))
 
 
 def _ensure_role(admin: Connection[Any], name: str) -> None:
-    known = admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (name,)).fetchone()
-    verb = "CREATE ROLE" if known is None else "ALTER ROLE"
+    verb = "ALTER ROLE" if _exists(admin, name) else "CREATE ROLE"
     admin.execute(sql.SQL(f"{verb} {{}} {_LIMITS}").format(sql.Identifier(name)))
 
 

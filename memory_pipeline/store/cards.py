@@ -11,19 +11,35 @@ from psycopg.types.json import Jsonb
 from memory_pipeline.core.cards import CardContent, CardKind, Link, MemoryRecord, card_id, card_number
 from memory_pipeline.store.database import Transaction
 
-_COLUMNS = (
+COLUMNS = (
     "workspace, card_id AS id, kind, revision, status, type, subject, detail, rationale, question_context, scope, "
     "concepts, tables, dependencies, links, created_at, created_by, updated_at, updated_by"
 )
+"""What `MemoryRecord` reads, of `cards`."""
+
+
+_SOURCE_COLUMNS = "session_id, decision_seq, card_id, preview_id, provenance, imported"
 
 
 class Source(NamedTuple):
-    """The decision of a session from which a card came, and the preview on which it was decided."""
+    """Where a card came from: a decision of a session and the preview on which it was decided, or another door.
 
-    session_id: str
-    decision_seq: int
+    `imported` is the record of a registry file, for an import; session and decision are of a promotion alone.
+    """
+
+    session_id: str | None
+    decision_seq: int | None
     card_id: str
     preview_id: UUID | None
+    provenance: str
+    imported: dict[str, Any] | None
+
+    @property
+    def name(self) -> str:
+        """The source in a word: `s1:seq:2`, `curation`, `import:cardio/mem-0007`."""
+        if self.imported is not None:
+            return f"import:{self.imported['workspace']}/{self.imported['id']}"
+        return f"{self.session_id}:seq:{self.decision_seq}" if self.session_id else self.provenance
 
 
 def next_ids(tx: Transaction, workspace: str, count: int) -> list[str]:
@@ -98,7 +114,7 @@ def equivalents(tx: Transaction, workspace: str, content: CardContent) -> list[t
 def get_many(tx: Transaction, workspace: str, ids: Sequence[str]) -> dict[str, MemoryRecord]:
     """Cards by id, current rows, one query; ids that do not exist are missing from the answer."""
     rows = tx.execute(
-        f"SELECT {_COLUMNS} FROM cards WHERE workspace = %s AND card_id = ANY (%s)",  # noqa: S608 - own columns
+        f"SELECT {COLUMNS} FROM cards WHERE workspace = %s AND card_id = ANY (%s)",  # noqa: S608 - own columns
         (workspace, list(ids)),
     )
     return {card.id: card for card in map(_record, rows)}
@@ -114,7 +130,7 @@ def page(tx: Transaction, workspace: str, *, after: int, limit: int) -> list[tup
     """Active cards with a number above `after`, by number, at most `limit`: to walk a workspace in bounded memory."""
     rows = tx.execute(
         f"""
-        SELECT number, {_COLUMNS} FROM cards
+        SELECT number, {COLUMNS} FROM cards
         WHERE workspace = %s AND number > %s AND status = 'active' ORDER BY number LIMIT %s
         """,  # noqa: S608 - own columns
         (workspace, after, limit),
@@ -151,22 +167,18 @@ def insert_sources(
 def sources_of_session(tx: Transaction, workspace: str, session_id: str) -> dict[int, Source]:
     """Decisions of a session that have a card, by seq."""
     rows = tx.execute(
-        """
-        SELECT session_id, decision_seq, card_id, preview_id FROM card_sources
-        WHERE workspace = %s AND session_id = %s
-        """,
+        f"SELECT {_SOURCE_COLUMNS} FROM card_sources WHERE workspace = %s AND session_id = %s",  # noqa: S608 - own columns
         (workspace, session_id),
     )
     return {row["decision_seq"]: Source(**row) for row in rows}
 
 
 def sources_of_cards(tx: Transaction, workspace: str, ids: Sequence[str]) -> dict[str, list[Source]]:
-    """Decisions behind each of these cards, oldest first."""
+    """What stands behind each of these cards, oldest first."""
     rows = tx.execute(
-        """
-        SELECT session_id, decision_seq, card_id, preview_id FROM card_sources
-        WHERE workspace = %s AND card_id = ANY (%s) ORDER BY source_id
-        """,
+        f"""
+        SELECT {_SOURCE_COLUMNS} FROM card_sources WHERE workspace = %s AND card_id = ANY (%s) ORDER BY source_id
+        """,  # noqa: S608 - own columns
         (workspace, list(ids)),
     )
     found: dict[str, list[Source]] = {}

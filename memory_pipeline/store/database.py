@@ -126,6 +126,13 @@ class Database:
             self._unchecked = False
 
 
+def login_of(tx: Transaction) -> str:
+    """The login that PostgreSQL authenticated for this transaction's connection."""
+    row = tx.execute("SELECT session_user AS login").fetchone()
+    assert row is not None  # noqa: S101 - an expression gives one row
+    return str(row["login"])
+
+
 def server_conninfo(settings: Settings, *, user: str, password: str, database: str, options: str = "") -> str:
     """A connection string for one login, with the TLS settings."""
     extra: dict[str, Any] = {"sslmode": settings.postgres_sslmode}

@@ -29,6 +29,17 @@ class QuarantinedLine(NamedTuple):
     quarantined_at: datetime
 
 
+class RefusedRecordLine(NamedTuple):
+    """A line of a registry file that an import did not take, without its content."""
+
+    file_sha256: str
+    line_number: int
+    reason: str
+    message: str
+    quarantined_at: datetime
+    quarantined_by: str
+
+
 class StatusCount(NamedTuple):
     """Rows of one session with one type and one status. `digest` changes when the set of these rows does."""
 
@@ -109,6 +120,17 @@ class WaitingLine(NamedTuple):
     since: datetime
 
 
+class LapsedSource(NamedTuple):
+    """A decision that was promoted and no longer counts, and how many other sources of its card still do."""
+
+    card_id: str
+    subject: str
+    session_id: str
+    seq: int
+    status: str
+    others: int
+
+
 def session_extents(tx: Transaction, workspace: str) -> list[SessionExtent]:
     """Every session of a workspace, as the harness; newest first."""
     rows = tx.execute(
@@ -118,7 +140,7 @@ def session_extents(tx: Transaction, workspace: str) -> list[SessionExtent]:
             FROM ledger_entries WHERE workspace = %(workspace)s AND origin = 'harness' GROUP BY session_id
         ), refused AS (
             SELECT session_id, count(*) AS lines
-            FROM ledger_quarantine WHERE workspace = %(workspace)s GROUP BY session_id
+            FROM quarantined_lines WHERE workspace = %(workspace)s GROUP BY session_id
         )
         SELECT s.session_id, s.door, coalesce(e.entries, 0) AS entries, coalesce(e.last_seq, 0) AS last_seq, e.newest,
                coalesce(r.lines, 0) AS quarantined
@@ -134,7 +156,7 @@ def quarantined_lines(tx: Transaction, workspace: str, *, limit: int) -> list[Qu
     """Lines in quarantine, as the harness; the newest first, at most `limit`."""
     rows = tx.execute(
         """
-        SELECT source, line_number, reason, message, quarantined_at FROM ledger_quarantine
+        SELECT source, line_number, reason, message, quarantined_at FROM quarantined_lines
         WHERE workspace = %s ORDER BY quarantined_at DESC, source, line_number LIMIT %s
         """,
         (workspace, limit),
@@ -201,6 +223,20 @@ def newest_cards(tx: Transaction, workspace: str, *, limit: int) -> list[CardLin
         (workspace, limit),
     )
     return [CardLine(**row) for row in rows]
+
+
+def refused_records(tx: Transaction, workspace: str, *, limit: int) -> tuple[int, list[RefusedRecordLine]]:
+    """How many lines of registry files are in quarantine, and the newest of them, as the indexer."""
+    rows = tx.execute(
+        """
+        SELECT file_sha256, line_number, reason, message, quarantined_at, quarantined_by, count(*) OVER () AS lines
+        FROM import_quarantine WHERE workspace = %s
+        ORDER BY quarantined_at DESC, file_sha256, line_number LIMIT %s
+        """,
+        (workspace, limit),
+    ).fetchall()
+    total = rows[0]["lines"] if rows else 0
+    return total, [RefusedRecordLine(**{name: row[name] for name in RefusedRecordLine._fields}) for row in rows]
 
 
 def dense_vectors(tx: Transaction, workspace: str) -> list[StoredVectors]:
@@ -279,3 +315,30 @@ def waiting_cards(tx: Transaction, workspace: str, *, limit: int) -> list[Waitin
         (workspace, limit),
     )
     return [WaitingLine(**row) for row in rows]
+
+
+def lapsed_sources(tx: Transaction, workspace: str) -> list[LapsedSource]:
+    """Promoted decisions of active cards that are not effective any more, card by card, each session read once."""
+    rows = tx.execute(
+        """
+        WITH active AS (
+            SELECT c.card_id, c.number, c.subject, s.source_id, s.provenance, s.session_id, s.decision_seq
+            FROM cards AS c JOIN card_sources AS s USING (workspace, card_id)
+            WHERE c.workspace = %(workspace)s AND c.status = 'active'
+        ), judged AS (
+            SELECT p.session_id, d.seq, d.status
+            FROM (SELECT DISTINCT session_id FROM active WHERE provenance = 'promotion') AS p
+            CROSS JOIN LATERAL session_status(%(workspace)s, p.session_id) AS d
+            WHERE d.origin = 'harness'
+        ), told AS (
+            SELECT a.*, coalesce(j.status, 'missing') AS status,
+                   count(*) FILTER (WHERE a.provenance <> 'promotion' OR j.status = 'effective')
+                       OVER (PARTITION BY a.card_id) AS others
+            FROM active AS a LEFT JOIN judged AS j ON j.session_id = a.session_id AND j.seq = a.decision_seq
+        )
+        SELECT card_id, subject, session_id, decision_seq AS seq, status, others FROM told
+        WHERE provenance = 'promotion' AND status <> 'effective' ORDER BY number, source_id
+        """,
+        {"workspace": workspace},
+    )
+    return [LapsedSource(**row) for row in rows]

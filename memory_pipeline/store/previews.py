@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
@@ -15,7 +15,10 @@ from memory_pipeline.store.database import Transaction
 
 
 class StoredPreview(NamedTuple):
-    """A preview with all its candidates. `expired` is judged by the database's clock."""
+    """A preview with all its candidates. `expired` is judged by the database's clock.
+
+    `duplicates` are the active cards that were shown to say the same as a candidate, by the candidate's seq.
+    """
 
     preview_id: UUID
     session_id: str
@@ -23,12 +26,17 @@ class StoredPreview(NamedTuple):
     expires_at: datetime
     expired: bool
     candidates: tuple[Candidate, ...]
+    duplicates: Mapping[int, str]
 
 
 def insert(
-    tx: Transaction, workspace: str, session_id: str, ledger_seq: int, candidates: Iterable[Candidate]
+    tx: Transaction,
+    workspace: str,
+    session_id: str,
+    ledger_seq: int,
+    candidates: Iterable[tuple[Candidate, str | None]],
 ) -> tuple[UUID, datetime]:
-    """Store a snapshot of all candidates; returns its id and expiry."""
+    """Store a snapshot of all candidates, each with the card that it duplicates; returns its id and expiry."""
     row = tx.execute(
         """
         INSERT INTO previews (workspace, session_id, ledger_seq) VALUES (%s, %s, %s)
@@ -40,12 +48,20 @@ def insert(
     with tx.cursor() as cursor:
         cursor.executemany(
             """
-            INSERT INTO preview_candidates (workspace, preview_id, seq, folded_seqs, sha256, candidate)
-            VALUES (%s, %s, %s, %s, %s, %s)
+            INSERT INTO preview_candidates (workspace, preview_id, seq, folded_seqs, sha256, candidate, duplicate_of)
+            VALUES (%s, %s, %s, %s, %s, %s, %s)
             """,
             [
-                (workspace, row["preview_id"], shown.seq, list(shown.folded_seqs), shown.sha256, _json(shown))
-                for shown in candidates
+                (
+                    workspace,
+                    row["preview_id"],
+                    shown.seq,
+                    list(shown.folded_seqs),
+                    shown.sha256,
+                    _json(shown),
+                    duplicate,
+                )
+                for shown, duplicate in candidates
             ],
         )
     return row["preview_id"], row["expires_at"]
@@ -67,10 +83,17 @@ def get(tx: Transaction, workspace: str, preview_id: UUID) -> StoredPreview:
     if head is None:
         raise UnknownPreview(workspace, str(preview_id))
     rows = tx.execute(
-        "SELECT candidate FROM preview_candidates WHERE workspace = %s AND preview_id = %s ORDER BY seq",
+        """
+        SELECT seq, candidate, duplicate_of FROM preview_candidates
+        WHERE workspace = %s AND preview_id = %s ORDER BY seq
+        """,
         (workspace, preview_id),
+    ).fetchall()
+    return StoredPreview(
+        **head,
+        candidates=tuple(Candidate.model_validate(row["candidate"]) for row in rows),
+        duplicates={row["seq"]: row["duplicate_of"] for row in rows if row["duplicate_of"]},
     )
-    return StoredPreview(**head, candidates=tuple(Candidate.model_validate(row["candidate"]) for row in rows))
 
 
 def _json(candidate: Candidate) -> Jsonb:

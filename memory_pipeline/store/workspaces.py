@@ -45,6 +45,20 @@ def create(tx: Transaction, workspace: Workspace, *, scratch: bool = False) -> N
         ) from error
 
 
+def update(tx: Transaction, workspace: Workspace) -> None:
+    """Give a workspace other settings or another status, as the owner. A trigger keeps what it was."""
+    tx.execute(
+        """
+        UPDATE workspaces
+        SET title = %(title)s, language = %(language)s, sql_dialect = %(sql_dialect)s,
+            default_database = %(default_database)s, default_schema = %(default_schema)s,
+            embedding_profile = %(embedding_profile)s, four_eyes = %(four_eyes)s, status = %(status)s
+        WHERE workspace = %(slug)s
+        """,
+        workspace.model_dump(mode="json"),
+    )
+
+
 def get(tx: Transaction, slug: str) -> Workspace:
     """The workspace of this transaction.
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_pipeline.core.candidates import Derivation, LeftOut, derive, is_table_name
+from memory_pipeline.core.cards import CardKind, CardStatus, MemoryRecord
 from memory_pipeline.core.ledger import EntryType, LedgerEntry
-from memory_pipeline_tests.core.builders import WORKSPACE, entry, place, requires
+from memory_pipeline_tests.core.builders import WORKSPACE, card, entry, place, requires
 
 Reason = LeftOut.Reason
 
@@ -244,3 +245,108 @@ def test_every_concept_is_offered_once_or_left_out_once_always_the_same_way(
     assert derived(*random.sample(entries, len(entries)), declined=declined) == derivation
     seqs = [seq for group in offered(derivation) for seq in group] + [left.seq for left in derivation.left_out]
     assert sorted(seqs) == [given_entry.seq for given_entry in entries if given_entry.type == "concept_clarified"]
+
+
+# --- what came from a memory -------------------------------------------------------------------------------------
+
+SAME = {"subject": "Ablazione", "detail": "procedura con ablazione_transcatetere = TRUE."}
+
+
+def derived_from(cited: MemoryRecord | None, **fields: Any) -> Derivation:
+    known = {cited.id: cited} if cited else {}
+    return derived(entry(1, **{"rationale": "scelta mem-0001", **SAME, **fields}), cited=known)
+
+
+@pytest.mark.parametrize("how", [{}, {"rationale": "", "memories": ["mem-0001"]}])
+def test_a_memory_chosen_and_left_as_it_is_is_known_already(how: dict[str, Any]) -> None:
+    derivation = derived_from(card(), **how)
+    assert derivation.candidates == ()
+    assert [(left.seq, left.reason, left.card_id) for left in derivation.left_out] == [
+        (1, Reason.ALREADY_KNOWN, "mem-0001")
+    ]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"detail": "procedura con ablazione_transcatetere = TRUE o codice 37.34"},
+        {"scope": ["per anno"]},
+        {"dependencies": [place("cardio")]},
+    ],
+    ids=["another text", "another scope", "another place"],
+)
+def test_a_memory_chosen_and_changed_is_a_candidate_that_nobody_selected(changed: dict[str, Any]) -> None:
+    (candidate,) = derived_from(card(), **changed).candidates
+    assert (candidate.derived_from, candidate.preselected, candidate.warnings) == (("mem-0001",), False, ())
+
+
+@pytest.mark.parametrize("status", [CardStatus.DELETED, CardStatus.RETIRED])
+def test_a_memory_that_is_no_longer_active_does_not_know_it(status: CardStatus) -> None:
+    (candidate,) = derived_from(card(status=status)).candidates
+    assert (candidate.derived_from, candidate.preselected) == (("mem-0001",), False)
+    assert candidate.warnings == (f"it cites mem-0001, which is {status}",)
+
+
+def test_a_card_of_another_kind_does_not_know_it() -> None:
+    (candidate,) = derived_from(card(kind=CardKind.EXEMPLAR, type="exemplar")).candidates
+    assert candidate.derived_from == ("mem-0001",)
+
+
+def test_a_citation_of_a_card_that_does_not_exist_is_a_warning_and_no_origin() -> None:
+    (candidate,) = derived_from(None).candidates
+    assert (candidate.derived_from, candidate.preselected) == ((), True)
+    assert candidate.warnings == ("it cites mem-0001, which is not in this workspace",)
+
+
+def test_of_several_cited_cards_one_that_says_it_is_enough() -> None:
+    cards = {"mem-0001": card(), "mem-0002": card(id="mem-0002", detail="altro")}
+    both = entry(1, rationale="mem-0002, poi mem-0001", **SAME)
+    assert left_out(derived(both, cited=cards)) == [(1, Reason.ALREADY_KNOWN)]
+    (other,) = derived(both.model_copy(update={"detail": "terzo"}), cited=cards).candidates
+    assert other.derived_from == ("mem-0002", "mem-0001")
+
+
+def test_what_was_decided_before_keeps_its_own_reason() -> None:
+    chosen = entry(1, rationale="mem-0001", **SAME)
+    assert left_out(derived(chosen, cited={"mem-0001": card()}, declined=[1])) == [(1, Reason.DECLINED)]
+
+
+def test_the_hash_does_not_depend_on_where_a_candidate_came_from() -> None:
+    one, other = (derived_from(known, detail="altro").candidates[0] for known in (card(), None))
+    assert one.sha256 == other.sha256
+
+
+# --- what a fold would lose, and who decided ---------------------------------------------------------------------
+
+
+def test_concepts_and_links_that_only_a_folded_decision_has_are_a_warning() -> None:
+    (candidate,) = derived(
+        entry(1, concepts=["aritmia"]),
+        entry(2, concepts=["Aritmia.", "ritmo"], links=[requires("mem-0003")]),
+        entry(3, concepts=["aritmia"]),
+    ).candidates
+    assert candidate.warnings == ("seq:2 also has ritmo, requires mem-0003, which the card of seq:1 will not get",)
+    assert candidate.preselected
+
+
+@pytest.mark.parametrize(
+    ("actors", "humans"),
+    [
+        ([None], ()),
+        (["model"], ()),
+        (["human:"], ()),
+        (["human:anna"], ("anna",)),
+        ([" Human: anna "], ("anna",)),
+        (["model", "human:anna", "human:bruno", "human:anna"], ("anna", "bruno")),
+    ],
+)
+def test_the_people_who_decided_are_named_and_warned_of_where_four_eyes_are_asked_for(
+    actors: list[str | None], humans: tuple[str, ...]
+) -> None:
+    entries = [entry(seq, actor=actor) for seq, actor in enumerate(actors, start=1)]
+    (plain,) = derived(*entries).candidates
+    (strict,) = derived(*entries, workspace=WORKSPACE.model_copy(update={"four_eyes": True})).candidates
+    assert (plain.humans, plain.warnings) == (humans, ())
+    assert bool(strict.warnings) is bool(humans)
+    assert strict.preselected
+    assert strict.sha256 == plain.sha256

@@ -15,6 +15,7 @@ from memory_pipeline.operations.services import Services
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.conftest import MakeWorkspace
+from memory_pipeline_tests.core.rendering import links, texts, tree
 from memory_pipeline_tests.defs.conftest import Materialize, data_version, metadata
 from memory_pipeline_tests.flows import ABLATION, MORTALITY, READMISSION, ask, found, line, promote, revise
 
@@ -59,7 +60,11 @@ def test_from_an_inbox_to_a_memory_that_is_found(
 
     run = materialize(workspace.slug)
 
-    assert [name for name, _ in run.rows] == [*ASSETS, "memory_collection: index_matches_registry"]
+    assert [name for name, _ in run.rows] == [
+        *ASSETS,
+        "memory_cards: sources_still_effective",
+        "memory_collection: index_matches_registry",
+    ]
     assert run.checks_passed
     ledger = metadata(instance, "session_ledger")
     assert (ledger["sessions"], ledger["entries"], ledger["entries_read"]) == (3, 7, 3)
@@ -73,6 +78,10 @@ def test_from_an_inbox_to_a_memory_that_is_found(
     by_session = {row["session"]: row for row in memories["preview"]}
     assert by_session["s1"]["question"] == "Quante ablazioni per anno?"
     assert (by_session["s2"]["promoted"], by_session["s2"]["cards"]) == (2, "mem-0001, mem-0002")
+    assert (memories["promoted"], memories["declined"], memories["hidden"], memories["drift"]) == (2, 0, 0, 0)
+    page = texts(memories["summary"])
+    assert [text for text in page if text.startswith("Session")] == ["Session s1", "Session s3", "Session s2"]
+    assert page[page.index("Session s2") :][1] == "Promoted (2)"
     cards = metadata(instance, "memory_cards")
     assert (cards["cards"], cards["active"]) == (2, 2)
     assert [row["card"] for row in cards["preview"]] == ["mem-0002", "mem-0001"]
@@ -186,26 +195,37 @@ def test_bad_lines_and_refused_files_are_shown_and_stop_nothing(
 def test_what_a_ledger_says_cannot_act_in_the_ui(
     services: Services, workspace: Workspace, instance: dg.DagsterInstance, materialize: Materialize
 ) -> None:
-    hostile = "<img src=x onerror=alert(1)> [click](javascript:alert(1))\n\n# heading \u202etxt.exe \x1b[31m"
+    hostile = (
+        "<img src=x onerror=alert(1)> [click](javascript:alert(1)) ![b](https://evil.example/b) | www.evil.example\n\n"
+        "# heading \u202etxt.exe \x1b[31m"
+    )
     _inbox(services, workspace.slug, "s1.jsonl", _numbered(line("session_opened", question=hostile)))
     promote(services, workspace.slug, [{"subject": hostile, "detail": hostile, "concepts": [hostile]}], session="s2")
     append(services, workspace.slug, "s3", [line(subject=f"{hostile} again", detail=hostile)])
 
     materialize(workspace.slug)
 
-    shown = []
+    shown, pages = [], []
     for asset in ASSETS:
         event = instance.get_latest_materialization_event(dg.AssetKey(asset))
         assert event is not None
         assert event.asset_materialization is not None
         for value in event.asset_materialization.metadata.values():
-            assert isinstance(value, dg.TextMetadataValue | dg.IntMetadataValue | dg.TableMetadataValue)
-            if isinstance(value, dg.TableMetadataValue):
+            assert isinstance(
+                value, dg.TextMetadataValue | dg.IntMetadataValue | dg.TableMetadataValue | dg.MarkdownMetadataValue
+            )
+            if isinstance(value, dg.MarkdownMetadataValue):
+                pages.append(value.value or "")
+            elif isinstance(value, dg.TableMetadataValue):
                 shown += [cell for row in value.records for cell in row.data.values() if isinstance(cell, str)]
             elif isinstance(value, dg.TextMetadataValue):
                 assert "<img" not in str(value.value)
     assert any("<img" in cell for cell in shown)
     assert all(cell.isprintable() for cell in shown)
+    (page,) = pages
+    assert set(tree(page)) <= {"heading", "blockquote", "paragraph", "bullet_list", "list_item", "strong"}
+    assert links(page) == []
+    assert sum("<img src=x onerror=alert(1)> [click](javascript:alert(1))" in text for text in texts(page)) >= 5
 
 
 def test_one_workspace_never_shows_in_another(

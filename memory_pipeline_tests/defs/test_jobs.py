@@ -142,7 +142,7 @@ def test_a_session_is_previewed(services: Services, workspace: Workspace, run_jo
     answer = run_job("promote_job", "promote", workspace=workspace.slug, session="s1", limit=1)
 
     assert uuid.UUID(answer["preview_id"])
-    assert (answer["total"], answer["remaining"]) == (2, 1)
+    assert (answer["pending"], answer["remaining"]) == (2, 1)
     assert [offer["candidate"]["seq"] for offer in answer["candidates"]] == [1]
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_pipeline.core.display import LONGEST_CELL, plain
 from memory_pipeline.core.errors import (
     BadInput,
     EmbedderUnavailable,
@@ -18,7 +19,7 @@ from memory_pipeline.core.errors import (
     StoreUnavailable,
 )
 from memory_pipeline.defs.failures import named_failures
-from memory_pipeline.defs.metadata import LONGEST_CELL, Status, plain, result, retired, table
+from memory_pipeline.defs.metadata import Status, result, retired, table
 from memory_pipeline.operations.measure import IndexMeasure
 
 

@@ -251,3 +251,14 @@ def test_search_starts_without_dagster_or_pandas(cli: Cli, environment: dict[str
     )
 
     assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["search", "x"], ["search", "x", "--bogus"], ["promote", "decide", "-w", "w", "--preview", "zzz"], ["no-such"]],
+)
+def test_wrong_usage_is_an_answer_of_the_contract_too(cli: Cli, arguments: list[str]) -> None:
+    document = answer(cli(*arguments, "--json"), 2)
+
+    assert document["status"] == "error"
+    assert document["message"]

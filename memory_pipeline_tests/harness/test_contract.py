@@ -46,6 +46,6 @@ def test_an_error_tells_its_name_its_family_and_what_to_do() -> None:
     ],
 )
 def test_a_decision_is_current_only_where_nothing_waits(report: DrainReport, propagation: str) -> None:
-    decision = Decision(session="s", preview_id="00000000-0000-0000-0000-000000000000", verdicts=(), remaining=0)
+    decision = Decision(session="s", preview_id="00000000-0000-0000-0000-000000000000", verdicts=(), pending=0)
 
     assert decide_answer(decision, report).propagation == propagation

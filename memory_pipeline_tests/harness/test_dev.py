@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -68,3 +70,36 @@ def _asset_names(port: int, process: subprocess.Popen[bytes]) -> set[str]:
             return {node["assetKey"]["path"][-1] for node in nodes}
         time.sleep(0.2)
     raise AssertionError(f"the UI did not answer; the command ended with {process.poll()}")
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_starts(state: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = _dev(state, port)
+
+    assert told.returncode == 20
+    assert f"port {port} is taken" in told.stderr
+    assert not (state / "stack.json").exists()
+
+
+def test_a_second_one_on_the_same_state_is_refused(state: Path) -> None:
+    state.mkdir()
+    with (state / "dev.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        told = _dev(state, closed_port())
+
+    assert told.returncode == 20
+    assert "runs already" in told.stderr
+
+
+def _dev(state: Path, port: int) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "memory_pipeline", "dev", "--port", str(port)],
+        env={**os.environ, "MEMORY_STATE": str(state)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )

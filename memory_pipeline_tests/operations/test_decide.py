@@ -79,7 +79,7 @@ def test_a_checklist_becomes_cards_sources_markers_and_outbox(
         (2, Outcome.DECLINED, None),
         (3, Outcome.CREATED, "mem-0002"),
     ]
-    assert (decision.session, decision.preview_id, decision.remaining) == ("s1", three.preview_id, 0)
+    assert (decision.session, decision.preview_id, decision.pending) == ("s1", three.preview_id, 0)
     assert rows(services, workspace.slug, SOURCES) == [
         ("mem-0001", "s1", 1, "promotion"),
         ("mem-0002", "s1", 3, "promotion"),
@@ -275,6 +275,21 @@ def test_a_planted_candidate_of_another_type_is_refused_by_name(
     assert written(services, workspace.slug)["markers"] == 0
 
 
+def test_a_planted_preview_that_says_something_else_under_the_true_hash_is_refused(
+    services: Services, workspace: Workspace, three: Preview
+) -> None:
+    forged = (
+        "UPDATE preview_candidates SET candidate = jsonb_set(candidate, '{content,detail}', '\"altro\"') WHERE seq = 2"
+    )
+    with services.database.transaction(Role.OWNER, workspace.slug) as tx:
+        tx.execute("ALTER TABLE preview_candidates DISABLE TRIGGER append_only")
+        tx.execute(forged)
+        tx.execute("ALTER TABLE preview_candidates ENABLE TRIGGER append_only")
+    with pytest.raises(CandidateChanged, match="card"):
+        settle(services, workspace.slug, three, select=(1, 2))
+    assert written(services, workspace.slug)["cards"] == 0
+
+
 @pytest.mark.parametrize("seq", [4, 9])
 def test_a_planted_candidate_that_the_ledger_does_not_hold_is_refused(
     services: Services, workspace: Workspace, three: Preview, seq: int
@@ -347,7 +362,7 @@ def test_a_refusal_that_a_file_brought_is_a_verdict_too(services: Services, work
     drop(services, workspace.slug, line(seq=1))
     shown = offer(services, workspace.slug)
     drop(services, workspace.slug, line(seq=2, type="memory_promotion_declined", phase="F8", detail="seq:1"))
-    assert offer(services, workspace.slug).total == 0
+    assert offer(services, workspace.slug).pending == 0
     with pytest.raises(AlreadyDecided):
         settle(services, workspace.slug, shown, select=(1,))
     assert outcomes(settle(services, workspace.slug, shown, decline=(1,))) == [(1, Outcome.DECLINED, None)]
@@ -414,6 +429,34 @@ def test_one_group_cannot_have_both_verdicts(services: Services, workspace: Work
     with pytest.raises(BadInput, match="folded"):
         settle(services, workspace.slug, folded, select=(1,), decline=(4,))
     assert written(services, workspace.slug)["markers"] == 0
+
+
+def test_what_only_a_folded_decision_has_is_a_warning_before_it_is_decided(
+    services: Services, workspace: Workspace
+) -> None:
+    tell(services, workspace.slug, concept("a"), concept("A", detail="regola di a", concepts=["ritmo"]))
+    (one,) = offer(services, workspace.slug).candidates
+    assert len(one.candidate.warnings) == 1
+    assert "ritmo" in one.candidate.warnings[0]
+    assert one.candidate.preselected
+
+
+def test_composed_and_decomposed_letters_and_double_spaces_are_one_concept(
+    services: Services, workspace: Workspace
+) -> None:
+    tell(
+        services,
+        workspace.slug,
+        concept("attività"),
+        concept("attivita\u0300"),
+        concept(" ATTIVITÀ ", detail="Regola  di attività"),
+    )
+    shown = offer(services, workspace.slug)
+    assert offered(shown) == [(1, 2, 3)]
+    settle(services, workspace.slug, shown, select=(1,))
+    tell(services, workspace.slug, concept("attivita\u0300"), session="s2")
+    (again,) = offer(services, workspace.slug, "s2").candidates
+    assert again.duplicate_of == "mem-0001"
 
 
 def test_an_equivalent_that_comes_after_the_verdict_is_a_candidate_that_knows_the_card(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from memory_pipeline.core.workspace import Workspace
@@ -61,8 +63,36 @@ def test_a_match_that_appeared_after_the_preview_adds_its_source(services: Servi
     first, second = offer(services, workspace.slug, "s1"), offer(services, workspace.slug, "s2")
     assert [one.duplicate_of for one in second.candidates] == [None]
     settle(services, workspace.slug, first, select=(1,))
-    assert outcomes(settle(services, workspace.slug, second, select=(1,))) == [
-        (1, Outcome.PROVENANCE_ADDED, "mem-0001")
+    decision = settle(services, workspace.slug, second, select=(1,))
+    assert outcomes(decision) == [(1, Outcome.PROVENANCE_ADDED, "mem-0001")]
+    assert "since the preview" in decision.verdicts[0].warnings[0]
+    assert settle(services, workspace.slug, second, select=(1,)) == decision
+
+
+def test_a_match_that_went_away_after_the_preview_gives_a_card_and_says_so(
+    services: Services, known: Workspace
+) -> None:
+    tell(services, known.slug, concept("ablazione"), session="s2")
+    shown = offer(services, known.slug, "s2")
+    assert [one.duplicate_of for one in shown.candidates] == ["mem-0001"]
+    revise(services, known.slug, "mem-0001", status="deleted")
+    decision = settle(services, known.slug, shown, select=(1,))
+    assert outcomes(decision) == [(1, Outcome.CREATED, "mem-0002")]
+    assert "mem-0001 no longer" in decision.verdicts[0].warnings[0]
+
+
+def test_two_sessions_previewed_at_once_with_one_text_give_one_card_with_two_sources(
+    services: Services, workspace: Workspace
+) -> None:
+    for session in ("s1", "s2"):
+        tell(services, workspace.slug, concept("ablazione"), session=session)
+    with ThreadPoolExecutor(2) as pool:
+        shown = list(pool.map(lambda session: offer(services, workspace.slug, session), ("s1", "s2")))
+        decided = list(pool.map(lambda one: settle(services, workspace.slug, one, select=(1,)), shown))
+    assert sorted(one.verdicts[0].outcome for one in decided) == [Outcome.CREATED, Outcome.PROVENANCE_ADDED]
+    assert sorted(row[:3] for row in rows(services, workspace.slug, SOURCES)) == [
+        ("mem-0001", "s1", 1),
+        ("mem-0001", "s2", 1),
     ]
 
 
@@ -99,7 +129,7 @@ def test_a_promoted_decision_is_not_promoted_again_after_its_card_was_deleted(
     services: Services, known: Workspace
 ) -> None:
     revise(services, known.slug, "mem-0001", status="deleted")
-    assert offer(services, known.slug, "s1").total == 0
+    assert offer(services, known.slug, "s1").pending == 0
 
 
 def test_another_scope_or_place_is_another_card(services: Services, known: Workspace) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from memory_pipeline.core.effective import Status
 from memory_pipeline.core.errors import (
     BadInput,
+    LedgerMoved,
     LedgerSourceConflict,
     LedgerTampered,
     UnknownSession,
@@ -22,9 +24,11 @@ from memory_pipeline.core.errors import (
 )
 from memory_pipeline.core.ledger import MAX_LINE_BYTES, MAX_SEQ
 from memory_pipeline.core.workspace import Workspace
-from memory_pipeline.operations.ledger import append, read_inbox, read_session, read_session_file, show_ledger
+from memory_pipeline.operations.inbox import read_inbox, read_session, read_session_file
+from memory_pipeline.operations.ledger import append, show_ledger
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import ledger
+from memory_pipeline.store.database import Transaction
 from memory_pipeline.store.ledger import QUARANTINED_BYTES
 from memory_pipeline_tests.conftest import MakeWorkspace
 from memory_pipeline_tests.flows import line as draft
@@ -96,6 +100,53 @@ def test_ten_writers_at_once_give_every_line_a_number_of_its_own(services: Servi
         given = list(pool.map(write, range(10)))
     assert sorted(seq for batch in given for seq in batch) == list(range(1, 31))
     assert all(batch == tuple(range(batch[0], batch[0] + 3)) for batch in given)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_repeated_append_is_refused_where_the_first_one_came_through(
+    services: Services, workspace: Workspace, batch: int
+) -> None:
+    """The client timed out, the server had committed: the same call again."""
+    lines = [draft(subject=f"a{number}") for number in range(batch)]
+    tell(services, workspace.slug, concept("x"))
+    first = append(services, workspace.slug, "s1", lines, expect_seq=1)
+    assert first.last_seq == 1 + batch
+    with pytest.raises(LedgerMoved) as refused:
+        append(services, workspace.slug, "s1", lines, expect_seq=1)
+    assert refused.value.last == first.last_seq
+    assert append(services, workspace.slug, "s1", lines, expect_seq=first.last_seq).seqs[0] == first.last_seq + 1
+
+
+def test_of_twenty_appends_at_once_that_expect_the_same_end_one_comes_through(
+    services: Services, workspace: Workspace
+) -> None:
+    def write(number: int) -> bool:
+        with contextlib.suppress(LedgerMoved):
+            append(services, workspace.slug, "s1", [draft(subject=f"a{number}")], expect_seq=0)
+            return True
+        return False
+
+    with ThreadPoolExecutor(20) as pool:
+        assert sum(pool.map(write, range(20))) == 1
+    assert seqs(services, workspace.slug) == [1]
+
+
+@pytest.mark.parametrize("expected", [1, 5])
+def test_a_session_that_is_new_ends_at_zero_and_is_not_made_by_a_wrong_guess(
+    services: Services, workspace: Workspace, expected: int
+) -> None:
+    with pytest.raises(LedgerMoved, match="ends at seq 0"):
+        append(services, workspace.slug, "s1", [draft(subject="a")], expect_seq=expected)
+    with pytest.raises(UnknownSession):
+        show_ledger(services, workspace.slug, "s1")
+
+
+def test_an_append_without_a_good_line_changes_nothing_and_says_where_the_session_ends(
+    services: Services, workspace: Workspace
+) -> None:
+    tell(services, workspace.slug, concept("a"))
+    appended = append(services, workspace.slug, "s1", [b"{", b""], expect_seq=1)
+    assert (appended.seqs, appended.last_seq, len(appended.refused)) == ((), 1, 1)
 
 
 # --- both doors --------------------------------------------------------------------------------------------------
@@ -380,6 +431,28 @@ def test_a_file_whose_read_part_has_changed_is_refused_whole_and_says_where(
     reading = read_session(services, workspace.slug, "s1")
     assert reading is not None
     assert (reading.entries, seqs(services, workspace.slug)) == (1, [1, 2, 3, 4])
+
+
+def test_the_stored_chain_is_looked_at_only_to_say_where(
+    services: Services, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reading of an unchanged file costs its bytes, not its rows."""
+    asked = []
+    stored = ledger.chain_at_lines
+
+    def look(tx: Transaction, slug: str, session: str, file_number: int) -> Iterator[tuple[int, str]]:
+        asked.append(session)
+        return stored(tx, slug, session, file_number)
+
+    monkeypatch.setattr(ledger, "chain_at_lines", look)
+    file = drop(services, workspace.slug, *WRITTEN)
+    for _ in range(2):
+        read_session(services, workspace.slug, "s1")
+    assert asked == []
+    file.write_bytes(b"")
+    with pytest.raises(LedgerTampered):
+        read_session(services, workspace.slug, "s1")
+    assert asked == ["s1"]
 
 
 def test_a_tampered_file_is_told_and_does_not_stop_the_others(services: Services, workspace: Workspace) -> None:

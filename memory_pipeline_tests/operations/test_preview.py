@@ -118,7 +118,7 @@ def test_a_refusal_of_the_highest_seq_sticks(services: Services, workspace: Work
     drop(services, workspace.slug, line(seq=10**18 - 1))
     shown = offer(services, workspace.slug)
     settle(services, workspace.slug, shown, decline=(10**18 - 1,))
-    assert offer(services, workspace.slug).total == 0
+    assert offer(services, workspace.slug).pending == 0
 
 
 # --- the inbox first ---------------------------------------------------------------------------------------------
@@ -154,7 +154,7 @@ def test_two_previews_of_one_ledger_show_the_same(services: Services, workspace:
 def test_a_page_shows_some_and_the_snapshot_holds_all(services: Services, workspace: Workspace) -> None:
     tell(services, workspace.slug, *(concept(f"concetto {number}") for number in range(1, 13)))
     pages = [preview(services, workspace.slug, "s1", offset=offset) for offset in (0, 5, 10, 12, 99)]
-    assert [(len(page.candidates), page.remaining, page.total) for page in pages] == [
+    assert [(len(page.candidates), page.remaining, page.pending) for page in pages] == [
         (5, 7, 12),
         (5, 2, 12),
         (2, 0, 12),
@@ -162,7 +162,7 @@ def test_a_page_shows_some_and_the_snapshot_holds_all(services: Services, worksp
         (0, 0, 12),
     ]
     assert [seqs[0] for page in pages for seqs in offered(page)] == list(range(1, 13))
-    assert settle(services, workspace.slug, pages[0], select=(12,)).remaining == 11
+    assert settle(services, workspace.slug, pages[0], select=(12,)).pending == 11
 
 
 @pytest.mark.parametrize("page", [{"limit": 0}, {"limit": -1}, {"offset": -1}])
@@ -187,7 +187,7 @@ def test_the_snapshot_is_stored_as_shown_and_expires_a_day_later(services: Servi
 def test_with_nothing_to_decide_nothing_is_stored(services: Services, workspace: Workspace) -> None:
     tell(services, workspace.slug, {"type_": "table_promoted", "subject": "fact_procedure"})
     shown = offer(services, workspace.slug)
-    assert (shown.preview_id, shown.expires_at, shown.total, shown.candidates) == (None, None, 0, ())
+    assert (shown.preview_id, shown.expires_at, shown.pending, shown.candidates) == (None, None, 0, ())
     assert rows(services, workspace.slug, "SELECT FROM previews") == []
 
 

@@ -56,6 +56,13 @@ _FILES = (
     VALUES (%(workspace)s, 's1', 'x', 1, 'shape', 'x', '', repeat('0', 64))
     """,
 )
+_RESETS = (
+    """
+    INSERT INTO ledger_resets (workspace, session_id, file_number, floor_seq, path, bytes_read, lines_read, chain,
+                               reason)
+    VALUES (%(workspace)s, 's1', 1, 0, 'x', 0, 0, repeat('0', 64), 'x')
+    """,
+)
 _DERIVED = (
     """
     INSERT INTO collections (workspace, collection, alias, model, dimensions)
@@ -76,4 +83,10 @@ _DERIVED = (
     VALUES (%(workspace)s, 'a', repeat('0', 64), '{1}', '{1}')
     """,
 )
-_ROWS = {Role.HARNESS: _FILES, Role.INDEXER: _DERIVED}
+_REFUSED = (
+    """
+    INSERT INTO import_quarantine (workspace, file_sha256, line_number, reason, message, line)
+    VALUES (%(workspace)s, repeat('0', 64), 1, 'shape', 'x', '')
+    """,
+)
+_ROWS = {Role.HARNESS: _FILES, Role.OWNER: _RESETS, Role.INDEXER: _DERIVED, Role.REVIEWER: _REFUSED}

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from memory_pipeline.core.display import plain
 from memory_pipeline.core.errors import NotIndexed
 from memory_pipeline.defs.assets.registry import memory_cards
 from memory_pipeline.defs.assets.workspace import workspace_asset
-from memory_pipeline.defs.metadata import Status, plain, result, table
+from memory_pipeline.defs.metadata import Status, result, table
 from memory_pipeline.operations.embed import EmbedReport, FailedCard, embed_dense, embed_sparse
 from memory_pipeline.operations.index import IndexReport, index
 from memory_pipeline.operations.measure import SHOWN, IndexMeasure, measure_dense, measure_index, measure_sparse

@@ -5,17 +5,16 @@ from __future__ import annotations
 import dagster as dg
 
 from memory_pipeline.core.effective import Status as RowStatus
+from memory_pipeline.core.summary_markdown import summaries_markdown
 from memory_pipeline.defs.assets.workspace import workspace_asset
 from memory_pipeline.defs.metadata import Status, result, table
-from memory_pipeline.operations.ledger import read_inbox
-from memory_pipeline.operations.measure import (
-    SHOWN,
-    measure_effective,
-    measure_ledger,
-    measure_sessions,
-    sessions_data_version,
-)
+from memory_pipeline.operations.inbox import read_inbox
+from memory_pipeline.operations.measure import SHOWN, measure_effective, measure_ledger
 from memory_pipeline.operations.services import Services
+from memory_pipeline.operations.summary import summarise_workspace
+
+_PER_KIND = 10
+"""Concepts of each kind that the summary shows of a session."""
 
 
 @workspace_asset(kinds={"postgres", "json"}, code_version="1")
@@ -26,7 +25,7 @@ def session_ledger(context: dg.AssetExecutionContext, services: Services, worksp
     goes to quarantine, a file that changed where it was read before is refused whole; neither stops the rest.
     """
     readings, problems = read_inbox(services, workspace)
-    read, refused = sum(reading.entries for reading in readings), sum(len(item.quarantined) for item in readings)
+    read, refused = sum(reading.entries for reading in readings), sum(item.lines_quarantined for item in readings)
     measure = measure_ledger(services, workspace)
     if refused or problems:
         context.log.warning("%d lines went to quarantine, %d files were refused", refused, len(problems))
@@ -90,42 +89,55 @@ def effective_ledger(_: dg.AssetExecutionContext, services: Services, workspace:
     )
 
 
-@workspace_asset(deps=[effective_ledger], kinds={"postgres"}, code_version="1")
+@workspace_asset(deps=[effective_ledger], kinds={"postgres"}, code_version="2")
 def session_memories(_: dg.AssetExecutionContext, services: Services, workspace: str) -> dg.MaterializeResult[None]:
     """What each session gave to the registry: concepts promoted, declined, and those that wait for a reviewer.
 
-    Measures only. Sessions with something to decide come first.
+    Measures only, by today's rules. The figures are of all sessions, tables and summary of the newest ones.
     """
-    sessions = measure_sessions(services, workspace)
-    pending = [(memories.session, candidate) for memories in sessions for candidate in memories.pending]
+    told = summarise_workspace(services, workspace, shown=SHOWN)
     return result(
-        Status.DONE if sessions else Status.NOTHING_TO_DO,
-        data_version=sessions_data_version(sessions),
-        sessions=len(sessions),
-        cards=len({card for memories in sessions for card in memories.cards}),
-        declined=sum(memories.declined for memories in sessions),
-        pending=len(pending),
-        sessions_pending=sum(bool(memories.pending) for memories in sessions),
+        Status.DONE if told.sessions else Status.NOTHING_TO_DO,
+        data_version=told.data_version,
+        sessions=told.sessions,
+        cards=told.cards,
+        promoted=told.approved,
+        declined=told.declined,
+        pending=told.undecided,
+        sessions_pending=told.undecided_sessions,
+        hidden=told.hidden,
+        drift=told.drift,
+        summary=dg.MetadataValue.md(summaries_markdown(told.newest, told.sessions, rows=_PER_KIND)),
         to_decide=table(
             ("session", "seq:int", "subject", "detail", "warnings"),
             [
-                (session, found.seq, found.content.subject, found.content.detail, "; ".join(found.warnings))
-                for session, found in pending[:SHOWN]
+                (session, found.seqs[0], found.subject, found.detail, "; ".join(found.warnings))
+                for session, found in told.waiting
             ],
         ),
         preview=table(
-            ("session", "pending:int", "promoted:int", "declined:int", "table names:int", "cards", "question"),
+            (
+                "session",
+                "pending:int",
+                "promoted:int",
+                "declined:int",
+                "hidden:int",
+                "drift:int",
+                "cards",
+                "question",
+            ),
             [
                 (
-                    memories.session,
-                    len(memories.pending),
-                    memories.promoted,
-                    memories.declined,
-                    memories.table_names,
-                    ", ".join(memories.cards),
-                    memories.question,
+                    session.session,
+                    session.undecided,
+                    len(session.approved),
+                    len(session.declined),
+                    sum(session.hidden.values()),
+                    session.drift,
+                    ", ".join(dict.fromkeys(one.card_id for one in session.approved if one.card_id)),
+                    session.question,
                 )
-                for memories in sessions[:SHOWN]
+                for session in told.newest
             ],
         ),
     )

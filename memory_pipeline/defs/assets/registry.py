@@ -15,7 +15,7 @@ from memory_pipeline.operations.services import Services
 def memory_cards(_: dg.AssetExecutionContext, services: Services, workspace: str) -> dg.MaterializeResult[None]:
     """The cards that reviewers promoted. One row is one piece of reusable knowledge at its current revision.
 
-    Measures only: nobody but a reviewer writes a card, at the gate.
+    Measures only: nobody but a reviewer writes a card, at the gate or by hand.
     """
     measure = measure_cards(services, workspace)
     return result(
@@ -23,8 +23,23 @@ def memory_cards(_: dg.AssetExecutionContext, services: Services, workspace: str
         data_version=measure.data_version,
         cards=measure.total,
         active=measure.active,
+        import_quarantined=measure.refused,
         by_kind=table(
             ("kind", "status", "cards:int"), [(count.kind, count.status, count.cards) for count in measure.counts]
+        ),
+        import_quarantine=table(
+            ("file", "line:int", "reason", "what is wrong", "when", "by"),
+            [
+                (
+                    line.file_sha256[:12],
+                    line.line_number,
+                    line.reason,
+                    line.message,
+                    line.quarantined_at,
+                    line.quarantined_by,
+                )
+                for line in measure.newest_refused
+            ],
         ),
         preview=table(
             ("card", "kind", "status", "revision:int", "subject", "concepts", "sources:int", "changed", "by"),

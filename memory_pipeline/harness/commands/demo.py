@@ -21,7 +21,8 @@ from memory_pipeline.harness.output import print_table
 from memory_pipeline.harness.runtime import parse_runtime
 from memory_pipeline.harness.setup import start
 from memory_pipeline.operations.decide import Decision, decide
-from memory_pipeline.operations.ledger import Ledger, read_inbox, show_ledger
+from memory_pipeline.operations.inbox import read_inbox
+from memory_pipeline.operations.ledger import Ledger, show_ledger
 from memory_pipeline.operations.preview import Preview, preview
 from memory_pipeline.operations.recall import Recall, SearchRequest, recall
 from memory_pipeline.operations.services import Services
@@ -71,7 +72,8 @@ def demo(keep: bool) -> None:
         raise DemoFailed(f"{len(wrong)} answers are not as expected: {'; '.join(wrong)}", hint="read the tables above")
     click.echo(
         f"\nThe demo did what it should in {time.monotonic() - began:.0f} s.\n"
-        f"See it in the Dagster UI:  MEMORY_STATE={_shown(settings.state)} memory-pipeline dev   (make dev-demo)\n"
+        f"See it in the Dagster UI:  make dev-demo   (MEMORY_STATE={_shown(settings.state)} memory-pipeline dev)\n"
+        f"Remove its data:           MEMORY_STATE={_shown(settings.state)} memory-pipeline down --purge\n"
     )
 
 
@@ -211,7 +213,7 @@ def _problems(asked: sample.SampleQuestion, answer: Recall) -> list[str]:
     lost = [f"{subject!r} is not among the first {_TOP}" for subject in asked.expects if subject not in top]
     leaked = [f"{subject!r} came back" for subject in asked.never if subject in found]
     if not lost + leaked:
-        click.secho(f"as expected: {', '.join(asked.expects)}\n", fg="green")
+        click.secho(f"as expected among the first {_TOP}: {', '.join(asked.expects)}\n", fg="green")
     return [f"{asked.question}: {problem}" for problem in lost + leaked]
 
 

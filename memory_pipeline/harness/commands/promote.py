@@ -13,6 +13,7 @@ from memory_pipeline.harness.output import print_json, print_table, say
 from memory_pipeline.operations.decide import decide
 from memory_pipeline.operations.preview import DEFAULT_LIMIT, OfferedCandidate, preview
 from memory_pipeline.operations.propagate import propagate_at_once
+from memory_pipeline.operations.similar import Similar
 
 
 @click.group()
@@ -33,18 +34,22 @@ def preview_command(
     with open_services() as services:
         found = preview(services, resolve_workspace(slug, config), session, limit=limit, offset=offset)
     if as_json:
-        print_json(PreviewAnswer(status="ok" if found.total else "nothing_to_decide", **dict(found)))
+        print_json(PreviewAnswer(status="ok" if found.pending else "nothing_to_decide", **dict(found)))
         return
     print_table(
-        f"session {session}: {found.total} to decide",
+        f"session {session}: {found.pending} to decide",
         ("seq", "pre", "subject", "detail", "notes"),
         [_shown(offer) for offer in found.candidates],
         empty="nothing to decide",
     )
     if found.left_out:
         print_table(
-            "left out", ("seq", "subject", "reason"), [(out.seq, out.subject, out.reason) for out in found.left_out]
+            "left out",
+            ("seq", "subject", "reason", "card"),
+            [(out.seq, out.subject, out.reason, out.card_id) for out in found.left_out],
         )
+    if found.similarity.problem:
+        say(f"similar memories were looked up {found.similarity.looked_up.told}: {found.similarity.problem}")
     if found.remaining:
         say(f"{found.remaining} more beyond this page: --offset {offset + len(found.candidates)}")
     if found.preview_id:
@@ -95,8 +100,8 @@ def _decide(
     )
     problem = answer.propagation_problem
     click.echo(f"index: {answer.propagation}" + (f" ({problem.error}: {problem.message})" if problem else ""))
-    if decision.remaining:
-        say(f"{decision.remaining} candidates of the session are still undecided")
+    if decision.pending:
+        say(f"{decision.pending} candidates of the session are still undecided")
 
 
 def _shown(offer: OfferedCandidate) -> tuple[object, ...]:
@@ -104,9 +109,19 @@ def _shown(offer: OfferedCandidate) -> tuple[object, ...]:
     notes = list(candidate.warnings)
     if candidate.folded_seqs:
         notes.append("stands for seq " + ", ".join(map(str, candidate.folded_seqs)) + " too")
+    if candidate.derived_from:
+        notes.append("derived from " + ", ".join(candidate.derived_from))
     if offer.duplicate_of:
         notes.append(f"adds a source to {offer.duplicate_of}")
     if offer.previously:
         notes.append(f"was {offer.previously}, deleted")
+    notes += map(_told, offer.similar_to)
     preselected = "x" if candidate.preselected else ""
     return candidate.seq, preselected, candidate.content.subject, candidate.content.detail, "; ".join(notes)
+
+
+def _told(similar: Similar) -> str:
+    """A neighbour in a few words, and the numbers that tell both apart."""
+    apart = " against ".join(", ".join(numbers) or "none" for numbers in (similar.numbers_here, similar.numbers_there))
+    differ = f", but {apart}" if similar.numbers_here or similar.numbers_there else ""
+    return f"near {similar.ref} ({similar.score:.2f}{differ}): {similar.detail or similar.subject}"

@@ -11,6 +11,9 @@ from memory_pipeline.harness.setup import apply_migrations, start
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.bootstrap import bootstrap
 
+_OWN = {"postgres": "MEMORY_POSTGRES_HOST", "qdrant": "MEMORY_QDRANT_URL", "ollama": "MEMORY_OLLAMA_URL"}
+"""The variable that names a server of your own in place of an embedded one."""
+
 
 @click.command()
 def up() -> None:
@@ -28,7 +31,10 @@ def down(purge: bool) -> None:
     """Stop every embedded server of this state folder."""
     from memory_pipeline.embedded.stack import EmbeddedStack
 
-    EmbeddedStack(Settings().state).down(purge=purge, say=say)
+    settings = Settings()
+    EmbeddedStack(settings.state).down(purge=purge, say=say)
+    if purge and any(settings.inbox_path.glob("*/*.jsonl")):
+        say(f"the ledgers in {settings.inbox_path} are yours and stay: the next reading takes them from the start")
 
 
 @click.command()
@@ -38,13 +44,17 @@ def status() -> None:
 
 
 @click.command("bootstrap")
-def bootstrap_command() -> None:
+@click.option("--reset-passwords", is_flag=True, help="New passwords for roles whose secrets are missing.")
+def bootstrap_command(reset_passwords: bool) -> None:
     """Make roles, passwords and databases on the PostgreSQL of the settings, as its administrator.
+
+    Roles that exist keep their passwords: their secrets have to be here, or --reset-passwords is needed, which locks
+    out every installation that has the old ones.
 
     `up` does this for the embedded server. The administrator's password is read from the secret named as its role
     (MEMORY_POSTGRES_ADMIN, postgres by default).
     """
-    bootstrap(Settings())
+    bootstrap(Settings(), reset_passwords=reset_passwords)
     click.echo("roles and databases are in place")
 
 
@@ -62,8 +72,12 @@ def _print_status() -> None:
     print_table(
         "embedded servers",
         ("server", "state", "address", "pid", "log"),
-        [(server.name, server.state, server.url, server.pid, server.log) for server in servers],
+        [
+            (server.name, server.state, server.url if server.state == "running" else "", server.pid, server.log)
+            for server in servers
+            if server.state == "running" or _OWN[server.name] not in os.environ
+        ],
     )
-    for name in ("MEMORY_POSTGRES_HOST", "MEMORY_QDRANT_URL", "MEMORY_OLLAMA_URL"):
+    for name in _OWN.values():
         if name in os.environ:
-            say(f"{name} is set: that server is yours, not the embedded one")
+            say(f"{name}={os.environ[name]}: that server is yours, and the embedded one is not used")

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from memory_pipeline.core.languages import LANGUAGES
 from memory_pipeline.core.profile import DEFAULT_PROFILE, PROFILES
 from memory_pipeline.core.workspace import Workspace, require_slug
-from memory_pipeline.harness.contract import ListedWorkspace, WorkspaceAnswer, WorkspaceListAnswer
+from memory_pipeline.harness.contract import (
+    ListedWorkspace,
+    WorkspaceAnswer,
+    WorkspaceChangeAnswer,
+    WorkspaceListAnswer,
+)
 from memory_pipeline.harness.options import json_option, open_services
-from memory_pipeline.harness.output import print_json, print_table
-from memory_pipeline.operations.workspaces import create_workspace, list_workspaces, show_workspace
+from memory_pipeline.harness.output import print_json, print_table, say
+from memory_pipeline.operations.workspaces import (
+    ChangedWorkspace,
+    WorkspaceChanges,
+    create_workspace,
+    list_workspaces,
+    restore_workspace,
+    retire_workspace,
+    set_workspace,
+    show_workspace,
+)
 
 
 @click.group()
 def workspace() -> None:
-    """Make workspaces and look at them."""
+    """Make workspaces, change them and look at them."""
 
 
 @workspace.command()
@@ -85,3 +101,58 @@ def show(slug: str, as_json: bool) -> None:
         print_json(WorkspaceAnswer(status="ok", workspace=found))
     else:
         print_table(f"workspace {slug}", ("setting", "value"), found.model_dump(mode="json").items())
+
+
+@workspace.command("set")
+@click.argument("slug")
+@click.option("--title", help="A name for people.")
+@click.option("--language", metavar="CODE", help=f"Language of the texts: {', '.join(sorted(LANGUAGES))}.")
+@click.option("--database", "default_database", help="Default database of its questions.")
+@click.option("--schema", "default_schema", help="Default schema.")
+@click.option("--no-schema", is_flag=True, help="Take the default schema away.")
+@click.option("--dialect", "sql_dialect", help="SQL dialect.")
+@click.option("--profile", "embedding_profile", help=f"One of {', '.join(sorted(PROFILES))}.")
+@click.option(
+    "--four-eyes/--no-four-eyes", default=None, help="Whether a human may not promote a decision of their own."
+)
+@json_option
+def set_(slug: str, no_schema: bool, as_json: bool, **settings: str | bool | None) -> None:
+    """Change settings of a workspace, as the owner; those that are not named stay."""
+    if no_schema and settings["default_schema"] is not None:
+        raise click.UsageError("--schema and --no-schema are two wishes: give one")
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    if no_schema:
+        given["default_schema"] = None
+    with open_services() as services:
+        _print_change(set_workspace(services, require_slug(slug), WorkspaceChanges(**given)), as_json=as_json)
+
+
+@workspace.command()
+@click.argument("slug")
+@json_option
+def retire(slug: str, as_json: bool) -> None:
+    """Take a workspace out of use, as the owner: its rows stay, nothing is written, promoted or searched."""
+    with open_services() as services:
+        _print_change(retire_workspace(services, require_slug(slug)), as_json=as_json)
+
+
+@workspace.command()
+@click.argument("slug")
+@json_option
+def restore(slug: str, as_json: bool) -> None:
+    """Take a retired workspace into use again, as the owner."""
+    with open_services() as services:
+        _print_change(restore_workspace(services, require_slug(slug)), as_json=as_json)
+
+
+def _print_change(done: ChangedWorkspace, *, as_json: bool) -> None:
+    if as_json:
+        print_json(WorkspaceChangeAnswer(status="changed" if done.changed else "unchanged", **dict(done)))
+        return
+    print_table(
+        f"workspace {done.workspace.slug} {'changed' if done.changed else 'was so already'}",
+        ("setting", "value"),
+        done.workspace.model_dump(mode="json").items(),
+    )
+    if done.rebuild_due:
+        say("its index was built for another language or profile, and serves so until it is rebuilt")

@@ -1,0 +1,255 @@
+"""Curation: what a reviewer changes in cards by hand.
+
+Every change is made on a revision that the reviewer names, under the lock of the workspace's cards; the kept revision
+and the row in the outbox are written with it, by the store. A change that would change nothing writes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+from psycopg.errors import UniqueViolation
+from pydantic import BaseModel, ConfigDict
+
+from memory_pipeline.core.cards import CardContent, CardKind, CardStatus, Link, MemoryRecord
+from memory_pipeline.core.curation import CardFields, blank_content, own_type, require_card
+from memory_pipeline.core.errors import (
+    BadCard,
+    CardDeleted,
+    DuplicateCard,
+    EvidenceNotCurated,
+    SelfLink,
+    StaleRevision,
+    UnknownCard,
+)
+from memory_pipeline.core.workspace import Workspace
+from memory_pipeline.operations.services import Services
+from memory_pipeline.store import cards, curation, workspaces
+from memory_pipeline.store.database import Role, Transaction
+
+_CARD = re.compile(r"mem-[0-9]{4,18}")
+
+
+class Action(StrEnum):
+    """What curation can do to a card."""
+
+    ADD = "add"
+    EDIT = "edit"
+    DELETE = "delete"
+    SET_KIND = "set-kind"
+    LINK = "link"
+    UNLINK = "unlink"
+
+
+class Curated(BaseModel):
+    """What one call came to: the card as it stands now, and whether this call changed it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    action: Action
+    changed: bool
+    card: MemoryRecord
+
+
+def add_card(services: Services, workspace: str, fields: CardFields, kind: CardKind = CardKind.MEMORY) -> Curated:
+    """Add a card by hand; its source is the reviewer.
+
+    Raises:
+        DuplicateCard: an active card of this kind says the same in the same places and scope.
+        BadCard, NotReusable, NotAConcept, EvidenceNotCurated: it cannot be a card of this kind.
+        UnknownWorkspace, WorkspaceRetired.
+    """
+    if fields.subject is None or fields.detail is None:
+        raise BadCard("a card needs a subject and a detail", hint="give both")
+    with _open(services, workspace) as desk:
+        content = require_card(kind, fields.over(blank_content(kind), desk.workspace.default_schema))
+        return Curated(action=Action.ADD, changed=True, card=desk.insert(content, kind))
+
+
+def edit_card(services: Services, workspace: str, card_id: str, revision: int, fields: CardFields) -> Curated:
+    """Change what a card says or where it holds.
+
+    Raises:
+        StaleRevision: the card has moved on from this revision.
+        UnknownCard, CardDeleted, EvidenceNotCurated.
+        DuplicateCard, BadCard, NotReusable, NotAConcept: the card cannot become this.
+    """
+    with _open(services, workspace) as desk:
+        card = desk.curated(card_id, "edited")
+        desk.require_newest(card, revision)
+        content = require_card(card.kind, fields.over(card, desk.workspace.default_schema))
+        return desk.write(Action.EDIT, card, content)
+
+
+def delete_card(services: Services, workspace: str, card_id: str, revision: int) -> Curated:
+    """Take a card out of use, evidence too. Its row and its revisions stay, its id is never used again.
+
+    Raises:
+        StaleRevision: the card has moved on from this revision.
+        UnknownCard, CardDeleted.
+    """
+    with _open(services, workspace) as desk:
+        card = desk.card(card_id)
+        desk.require_newest(card, revision)
+        return desk.write(Action.DELETE, card, card, status=CardStatus.DELETED)
+
+
+def set_kind(
+    services: Services, workspace: str, card_id: str, revision: int, kind: CardKind, *, type_: str | None = None
+) -> Curated:
+    """Make a card one of another kind: the same card, with the same id and one point.
+
+    Args:
+        type_: of the card in its new kind; the kind's own by default. Memories have one type only.
+
+    Raises:
+        StaleRevision: the card has moved on from this revision.
+        UnknownCard, CardDeleted, EvidenceNotCurated: evidence is neither made nor unmade here.
+        DuplicateCard, BadCard, NotReusable, NotAConcept: the card cannot be one of this kind.
+    """
+    with _open(services, workspace) as desk:
+        card = desk.curated(card_id, "changed in kind")
+        desk.require_newest(card, revision)
+        content = require_card(kind, card.model_copy(update={"type": type_ or own_type(kind)}))
+        done = desk.write(Action.SET_KIND, card, content, kind=kind)
+        if done.changed and kind is CardKind.MEMORY:
+            curation.insert_source(desk.tx, workspace, card_id, "curation")
+        return done
+
+
+def link_card(services: Services, workspace: str, card_id: str, revision: int, link: Link) -> Curated:
+    """Let a card point to another one. A link that is there already is no change, whatever the revision.
+
+    Raises:
+        SelfLink: a card does not point to itself.
+        UnknownCard, CardDeleted: the card or its target.
+        StaleRevision, EvidenceNotCurated.
+    """
+    if link.target == card_id:
+        raise SelfLink(card_id)
+    with _open(services, workspace) as desk:
+        card = desk.curated(card_id, "linked")
+        desk.card(link.target)
+        return desk.set_links(Action.LINK, card, revision, (*(old for old in card.links if old != link), link))
+
+
+def unlink_card(services: Services, workspace: str, card_id: str, revision: int, link: Link) -> Curated:
+    """Take a link away, whatever became of its target. A link that is not there is no change, whatever the revision.
+
+    Raises:
+        UnknownCard, CardDeleted, StaleRevision, EvidenceNotCurated.
+    """
+    with _open(services, workspace) as desk:
+        card = desk.curated(card_id, "unlinked")
+        kept = tuple(old for old in card.links if old != link)
+        return desk.set_links(Action.UNLINK, card, revision, kept)
+
+
+@contextlib.contextmanager
+def _open(services: Services, workspace: str) -> Iterator[_Desk]:
+    """One change, as the reviewer, while nobody else gives ids or looks for equals."""
+    with services.database.transaction(Role.REVIEWER, workspace, via=services.via) as tx:
+        settings = workspaces.get_active(tx, workspace)
+        workspaces.lock_cards(tx, workspace)
+        yield _Desk(tx, settings)
+
+
+class _Desk(NamedTuple):
+    """A workspace's cards in the reviewer's hands, for one transaction."""
+
+    tx: Transaction
+    workspace: Workspace
+
+    def card(self, card_id: str) -> MemoryRecord:
+        """A card that is not deleted, held until the end."""
+        slug = self.workspace.slug
+        card = curation.get_locked(self.tx, slug, card_id) if _CARD.fullmatch(card_id) else None
+        if card is None:
+            raise UnknownCard(slug, card_id[:80])
+        if card.status is CardStatus.DELETED:
+            raise CardDeleted(card.id, card.updated_by, _when(card.updated_at))
+        return card
+
+    def curated(self, card_id: str, verb: str) -> MemoryRecord:
+        """As `card`, but of a kind whose content curation may change."""
+        card = self.card(card_id)
+        if card.kind is CardKind.EVIDENCE:
+            raise EvidenceNotCurated(verb)
+        return card
+
+    def require_newest(self, card: MemoryRecord, revision: int) -> None:
+        """Raise `StaleRevision` unless the change was made on the current revision."""
+        if card.revision != revision:
+            raise StaleRevision(card.id, revision, card.revision, card.updated_by, _when(card.updated_at))
+
+    def insert(self, content: CardContent, kind: CardKind) -> MemoryRecord:
+        """A new card."""
+        self._require_no_equal(content, kind)
+        (new_id,) = cards.next_ids(self.tx, self.workspace.slug, 1)
+        with _duplicates_named(content):
+            cards.insert(self.tx, self.workspace.slug, new_id, content, kind)
+        curation.insert_source(self.tx, self.workspace.slug, new_id, "curation")
+        return self._now(new_id)
+
+    def write(
+        self,
+        action: Action,
+        card: MemoryRecord,
+        content: CardContent,
+        *,
+        kind: CardKind | None = None,
+        status: CardStatus | None = None,
+    ) -> Curated:
+        """The next revision of a card, where it differs from this one at all."""
+        kind, status = kind or card.kind, status or card.status
+        if (kind, status, _fields(content)) == (card.kind, card.status, _fields(card)):
+            return Curated(action=action, changed=False, card=card)
+        if status is CardStatus.ACTIVE:
+            self._require_no_equal(content, kind, besides=card.id)
+        with _duplicates_named(content):
+            curation.revise(self.tx, card, content, kind, status)
+        return Curated(action=action, changed=True, card=self._now(card.id))
+
+    def set_links(self, action: Action, card: MemoryRecord, revision: int, links: tuple[Link, ...]) -> Curated:
+        """The card with these links; the same set of them is no change."""
+        if set(links) == set(card.links):
+            return Curated(action=action, changed=False, card=card)
+        self.require_newest(card, revision)
+        return self.write(action, card, card.model_copy(update={"links": links}))
+
+    def _require_no_equal(self, content: CardContent, kind: CardKind, besides: str = "") -> None:
+        identity = curation.identity_of(content)
+        equal = curation.active_with(self.tx, self.workspace.slug, kind, [identity]).get(identity)
+        if equal not in (None, besides):
+            raise DuplicateCard(
+                f"{equal} is an active {kind} that says the same as {content.subject[:80]!r} in the same places",
+                hint=f"edit {equal}, or say what sets this one apart",
+            )
+
+    def _now(self, card_id: str) -> MemoryRecord:
+        return cards.get_many(self.tx, self.workspace.slug, [card_id])[card_id]
+
+
+@contextlib.contextmanager
+def _duplicates_named(content: CardContent) -> Iterator[None]:
+    """The index holds what the look-up missed: a card made past the lock."""
+    try:
+        yield
+    except UniqueViolation as error:
+        raise DuplicateCard(
+            f"another active memory says the same as {content.subject[:80]!r} in the same places",
+            hint="memory-pipeline cards list --text finds it; edit that one",
+        ) from error
+
+
+def _fields(content: CardContent) -> dict[str, object]:
+    return {name: getattr(content, name) for name in CardContent.model_fields}
+
+
+def _when(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
