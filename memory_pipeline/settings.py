@@ -28,7 +28,7 @@ class Settings(BaseSettings):
     secrets_dir: Path | None = None
 
     postgres_host: str | None = None
-    postgres_port: int = 5432
+    postgres_port: int = Field(default=5432, ge=1, le=65535)
     postgres_database: str = "memory"
     postgres_sslmode: str = "prefer"
     postgres_sslrootcert: Path | None = None
@@ -36,10 +36,12 @@ class Settings(BaseSettings):
     reviewer_login: str = "memory_reviewer"
 
     qdrant_url: str | None = None
-    qdrant_timeout: int = Field(default=10, ge=1, description="seconds for one request")
+    qdrant_timeout: int = Field(default=10, ge=1, le=3600, description="seconds for one request")
 
     ollama_url: str | None = None
-    ollama_timeout: float = Field(default=30.0, gt=0, description="seconds for one request")
+    ollama_timeout: float = Field(
+        default=30.0, gt=0, le=3600, allow_inf_nan=False, description="seconds for one request"
+    )
     embedding_model: str = "universal-sentence-encoder"
 
     inbox: Path | None = None
@@ -77,8 +79,12 @@ class Settings(BaseSettings):
             value = path.read_text(encoding="utf-8").strip()
         except OSError as error:
             raise MissingSecret(name, path, error.strerror or "unreadable") from error
+        except UnicodeDecodeError as error:
+            raise MissingSecret(name, path, "it is not text") from error
         if not value:
             raise MissingSecret(name, path, "the file is empty")
+        if not (value.isascii() and value.isprintable()):
+            raise MissingSecret(name, path, "it has signs other than printable ASCII, or more than one line")
         return SecretStr(value)
 
     def optional_secret(self, name: str) -> SecretStr | None:
@@ -106,7 +112,7 @@ class _StackFile(PydanticBaseSettingsSource):
         state = Path(self.current_state.get("state", DEFAULT_STATE))
         try:
             stack = json.loads((state / "stack.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # none, or one that was damaged: `up` writes it anew
+        except (OSError, ValueError, RecursionError):  # none, or one that was damaged: `up` writes it anew
             return {}
         settings = stack.get("settings") if isinstance(stack, dict) else None
         return settings if isinstance(settings, dict) else {}

@@ -552,6 +552,8 @@ $$;
 
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON ledger_entries
 FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON ledger_quarantine
+FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON ledger_resets
 FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON card_revisions
@@ -563,6 +565,24 @@ FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON preview_candidates
 FOR EACH ROW EXECUTE FUNCTION refuse_rewriting();
 
+-- The trace of a purge stays: all that may change of it is that it is over.
+CREATE FUNCTION keep_purge() RETURNS trigger
+LANGUAGE plpgsql SET search_path = memory, pg_temp
+AS $$
+BEGIN
+    IF TG_OP = 'UPDATE' AND OLD.finished_at IS NULL AND NEW.finished_at IS NOT NULL
+        AND (NEW.workspace, NEW.started_at, NEW.reason, NEW.purged_by)
+            = (OLD.workspace, OLD.started_at, OLD.reason, OLD.purged_by)
+    THEN
+        RETURN NEW;
+    END IF;
+    RAISE EXCEPTION 'purges is append-only: % refused', TG_OP USING ERRCODE = 'restrict_violation';
+END
+$$;
+
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON purges
+FOR EACH ROW EXECUTE FUNCTION keep_purge();
+
 CREATE FUNCTION refuse_truncation() RETURNS trigger
 LANGUAGE plpgsql
 AS $$
@@ -572,6 +592,8 @@ END
 $$;
 
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON ledger_entries EXECUTE FUNCTION refuse_truncation();
+CREATE TRIGGER no_truncation BEFORE TRUNCATE ON ledger_quarantine EXECUTE FUNCTION refuse_truncation();
+CREATE TRIGGER no_truncation BEFORE TRUNCATE ON purges EXECUTE FUNCTION refuse_truncation();
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON ledger_resets EXECUTE FUNCTION refuse_truncation();
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON card_revisions EXECUTE FUNCTION refuse_truncation();
 CREATE TRIGGER no_truncation BEFORE TRUNCATE ON workspace_changes EXECUTE FUNCTION refuse_truncation();

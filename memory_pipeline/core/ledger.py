@@ -31,6 +31,8 @@ from memory_pipeline.core.text import require_storable
 
 MAX_LINE_BYTES = 1 << 20
 MAX_DEPTH = 64
+MAX_QUESTION = 8000
+"""Characters, of a question in a ledger and of one that is searched: longer texts are documents, not questions."""
 MAX_SEQ = 10**18 - 1
 """Eighteen digits: what a reference `seq:N` can name."""
 
@@ -98,7 +100,7 @@ class LedgerDraft(BaseModel):
     subject: str | None = None
     detail: str = ""
     rationale: str = ""
-    question: str | None = None
+    question: Annotated[str, Field(max_length=MAX_QUESTION)] | None = None
     actor: str | None = None
     concepts: tuple[str, ...] = ()
     tables: tuple[str, ...] = ()

@@ -7,13 +7,16 @@ standard output holds the answer and nothing else; every message goes to standar
 from __future__ import annotations
 
 import importlib
+import logging
 import sys
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
-from memory_pipeline.core.errors import MemoryPipelineError
+from memory_pipeline.core.errors import ConfigurationError, MemoryPipelineError
 from memory_pipeline.harness.output import print_error, print_usage_error
+from memory_pipeline.settings import Settings
 
 _COMMANDS = {
     "up": "stack:up",
@@ -59,6 +62,13 @@ def cli() -> None:
     """
 
 
+def _bad_setting(error: ValidationError) -> ConfigurationError:
+    """A variable of the environment, or a value of the stack file, that cannot be."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = "_".join(str(part) for part in first["loc"]).upper()
+    return ConfigurationError(f"MEMORY_{name}: {first['msg']}", hint="correct the variable, or run memory-pipeline up")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with the code of what came of it."""
     given = sys.argv[1:] if arguments is None else arguments
@@ -67,8 +77,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _run(arguments: list[str]) -> int:
     as_json = "--json" in arguments
+    logging.getLogger("psycopg.pool").setLevel(logging.CRITICAL)  # what it meets is raised, and told once
     try:
         code: Any = cli.main(arguments, prog_name="memory-pipeline", standalone_mode=False)
+    except ValidationError as error:
+        if error.title != Settings.__name__:
+            raise
+        refused = _bad_setting(error)
+        print_error(refused, as_json=as_json)
+        return refused.exit_code
     except MemoryPipelineError as error:
         print_error(error, as_json=as_json)
         return error.exit_code

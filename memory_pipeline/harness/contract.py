@@ -118,7 +118,7 @@ class PreviewAnswer(Answer, Preview):
 
 
 class Propagated(StrEnum):
-    """Whether the index has followed a decision already. Pending ones follow without anyone asking."""
+    """Whether the index has followed a change already. A pending one follows with the next change, or with `index`."""
 
     CURRENT = "current"
     PENDING = "pending"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from memory_pipeline.core.errors import StoreUnavailable
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.bootstrap import DAGSTER_DATABASE, DAGSTER_ROLE
 
@@ -39,12 +40,24 @@ def dagster_environment(settings: Settings) -> dict[str, str]:
 
 @contextmanager
 def dagster_instance(settings: Settings) -> Iterator[DagsterInstance]:
-    """The instance of that home, for a program that runs assets itself."""
+    """The instance of that home, for a program that runs assets itself.
+
+    Raises:
+        StoreUnavailable: its database cannot be reached, or broke off.
+    """
     from dagster import DagsterInstance
+    from dagster_postgres.utils import DagsterPostgresException
+    from sqlalchemy.exc import OperationalError
 
     os.environ.update(dagster_environment(settings))
-    with DagsterInstance.get() as instance:
-        yield instance
+    try:
+        with DagsterInstance.get() as instance:
+            yield instance
+    except (DagsterPostgresException, OperationalError) as error:
+        raise StoreUnavailable(
+            f"Dagster's database is not available: {next(iter(str(error).splitlines()), type(error).__name__)}",
+            hint="run memory-pipeline up, then repeat",
+        ) from error
 
 
 def _dagster_url(settings: Settings) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -46,7 +47,8 @@ def print_usage_error(error: click.ClickException) -> None:
 
 def say(message: str) -> None:
     """A message on the way, to standard error."""
-    click.echo(message, err=True)
+    with contextlib.suppress(BrokenPipeError):  # nobody listens; the work goes on
+        click.echo(message, err=True)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "none") -> None:

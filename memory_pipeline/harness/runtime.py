@@ -15,6 +15,15 @@ from memory_pipeline.core.workspace import require_slug
 _EXAMPLE = "see docs/harness.md for an example"
 
 
+def read_yaml(text: str) -> object:
+    """YAML whose scalars are texts: no dates, numbers or tags that could fail, or mean something else.
+
+    Raises:
+        yaml.YAMLError, RecursionError: it is no YAML, or nests too deep.
+    """
+    return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - the base loader builds texts, lists and mappings only
+
+
 class Runtime(BaseModel):
     """Workspace, database, schema and language of one harness."""
 
@@ -47,8 +56,8 @@ def load_runtime(path: Path) -> Runtime:
 def parse_runtime(text: str, name: str) -> Runtime:
     """Read the text of a runtime file; `name` tells it in errors, which are those of `load_runtime`."""
     try:
-        runtime = Runtime.model_validate(yaml.safe_load(text))
-    except yaml.YAMLError as error:
+        runtime = Runtime.model_validate(read_yaml(text))
+    except (yaml.YAMLError, RecursionError) as error:
         raise BadRuntime(f"{name} is not YAML: {error}", hint=_EXAMPLE) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -56,16 +56,20 @@ def index(services: Services, workspace: str, progress: Progress = lambda _: Non
 
 
 def _queue_stale(services: Services, workspace: str, generation: Generation) -> tuple[int, int]:
-    """Queue active cards whose acknowledged point is not what they ask for, and cards that must have no point."""
+    """Queue active cards whose point is not acknowledged and there as it must be, and cards that must have none."""
     total = queued = 0
     for page in active_projections(services, workspace, generation.format):
         total += len(page)
         with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
             states = generations.states(tx, workspace, generation.number, [item.card_id for item in page])
+            held = services.index.read(generation.collection, [item.point_id for item in page])
             stale = {
                 item.card_id: item.revision
                 for item in page
-                if (state := states.get(item.card_id)) is None or state.acknowledged_sha256 != item.sha256
+                if (state := states.get(item.card_id)) is None
+                or state.acknowledged_sha256 != item.sha256
+                or (point := held.get(item.point_id)) is None
+                or (point.revision, point.projection_sha256) != (item.revision, item.sha256)
             }
             queued += propagations.enqueue(tx, workspace, stale)
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:

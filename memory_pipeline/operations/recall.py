@@ -24,7 +24,7 @@ from memory_pipeline.core.errors import (
     NotIndexed,
     ServersUnknown,
 )
-from memory_pipeline.core.ledger import REUSABLE_TYPES, EntryType, require_session_id
+from memory_pipeline.core.ledger import MAX_QUESTION, REUSABLE_TYPES, EntryType, require_session_id
 from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import point_id
 from memory_pipeline.core.references import cards_of
@@ -37,9 +37,6 @@ from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, generations, ledger, workspaces
 from memory_pipeline.store.database import Role, Transaction
 from memory_pipeline.store.generations import Generation, ProjectionState
-
-MAX_QUESTION = 8000
-"""Characters. Longer texts are documents, not questions."""
 
 MAX_LIMIT = 100
 DEFAULT_LIMIT = 5
@@ -216,7 +213,7 @@ class _Search(NamedTuple):
         """Hits whose card is current, allowed and in place; the others are counted."""
         if not hits:
             return {}
-        ids = [hit.ref for hit in hits]
+        ids = [hit.ref for hit in hits if cards_of(hit.ref) == (hit.ref,)]  # what else is there is nobody's card
         with self.services.database.transaction(Role.READER, self.request.workspace, via=self.services.via) as tx:
             current = cards.get_many(tx, self.request.workspace, ids)
             states = generations.states(tx, self.request.workspace, self.generation.number, ids)

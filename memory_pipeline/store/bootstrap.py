@@ -9,7 +9,6 @@ import contextlib
 import os
 import secrets
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -48,7 +47,7 @@ def bootstrap(settings: Settings, *, reset_passwords: bool = False) -> None:
         lost = [login for login in logins if not (settings.secrets / login).exists() and _exists(admin, login)]
         if lost and not reset_passwords:
             raise SecretsElsewhere(lost, settings.secrets)
-        passwords = {login: _password(settings.secrets, login) for login in logins}
+        passwords = {login: _password(settings, login) for login in logins}
         for login, password in passwords.items():
             _ensure_login(admin, login, password)
         _ensure_role(admin, MONITOR)
@@ -65,8 +64,9 @@ def _connect(settings: Settings, database: str) -> Connection[Any]:
     return psycopg.connect(conninfo, autocommit=True)
 
 
-def _password(folder: Path, login: str) -> str:
+def _password(settings: Settings, login: str) -> str:
     """The password of a login, made on first use. The file appears whole or not at all, and is never replaced."""
+    folder = settings.secrets
     path = folder / login
     if not path.exists():
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def _password(folder: Path, login: str) -> str:
         with contextlib.suppress(FileExistsError):  # another process was first: its password counts
             os.link(temporary, path)
         os.unlink(temporary)
-    return path.read_text(encoding="utf-8").strip()
+    return settings.secret(login).get_secret_value()
 
 
 def _exists(admin: Connection[Any], role: str) -> bool:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from memory_pipeline.store.database import Transaction
 
 MAX_ATTEMPTS = 8
-"""After so many tries a row is parked, so that it blocks nothing; `propagation retry` wakes it."""
+"""After so many tries a row is parked, so that it blocks nothing; `index` queues its card again."""
 
 FIRST_DELAY_SECONDS = 2.0
 LONGEST_DELAY_SECONDS = 600.0

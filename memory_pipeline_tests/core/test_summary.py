@@ -318,7 +318,7 @@ def test_what_a_session_says_changes_nothing_but_texts(text: str) -> None:
         fields = {"detail": said, "rationale": said}
         return summary_markdown(
             told(
-                row(1, "session_opened", None, question=said),
+                row(1, "session_opened", None, question=said[:8000]),
                 row(2, subject=f"a {said}", card=ACTIVE, **fields),
                 row(3, subject=f"b {said}", **fields),
                 row(4, subject=f"c {said}", **fields),
@@ -349,7 +349,7 @@ def test_a_page_shows_what_fits_and_says_what_it_leaves_out() -> None:
 def _longest_session() -> SessionSummary:
     """Every text of every kind takes as much of a page as a text can."""
     texts_ = {"detail": "*" * 10_000, "rationale": "*" * 10_000}
-    rows = [row(1, "session_opened", None, question="*" * 10_000)]
+    rows = [row(1, "session_opened", None, question="*" * 8000)]
     for seq in range(2, 62):
         behind = CardState(f"mem-{seq:04d}", CardStatus.ACTIVE) if seq % 3 == 0 else None
         rows.append(row(seq, subject=f"{seq} " + "*" * 10_000, card=behind, **texts_))

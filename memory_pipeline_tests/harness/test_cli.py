@@ -161,6 +161,9 @@ def test_what_is_not_there_is_one_named_error(cli: Cli, arguments: list[str], er
         ("{colour: red}", "BadInput"),
         ("[table]", "BadInput"),
         ("{table: [a", "BadInput"),
+        ("[]", "BadInput"),
+        ("[" * 5000, "BadInput"),
+        ("{concepts: !!timestamp x}", "BadInput"),
     ],
 )
 def test_filters_that_cannot_be_are_refused(cli: Cli, runtime: str, filters: str, error: str) -> None:
@@ -191,6 +194,8 @@ def test_a_runtime_of_another_language_is_refused(cli: Cli, workspace: Workspace
         ("MEMORY_EMBEDDING_MODEL", "no-such-model", "ModelMissing", 32),
         ("MEMORY_SECRETS_DIR", "/nowhere", "MissingSecret", 20),
         ("MEMORY_STATE", "/nowhere", "ServersUnknown", 20),
+        ("MEMORY_POSTGRES_PORT", "abc", "ConfigurationError", 20),
+        ("MEMORY_OLLAMA_TIMEOUT", "nan", "ConfigurationError", 20),
     ],
 )
 def test_a_server_or_setting_that_is_wrong_is_one_named_error(

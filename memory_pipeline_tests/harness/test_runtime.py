@@ -28,6 +28,7 @@ def test_a_full_runtime() -> None:
         ("workspace: Not A Slug\ndatabase: d\n", BadWorkspace),
         ("workspace: w\ndatabase: ''\n", BadDependency),
         ("workspace: w\ndatabase: d\nlanguage: tlh\n", UnknownLanguage),
+        ("[" * 5000, BadRuntime),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(text: str, error: type[MemoryPipelineError]) -> None:

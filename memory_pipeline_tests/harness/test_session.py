@@ -77,6 +77,6 @@ def test_what_cannot_be_shown_is_named(cli: Cli, session: str, tmp_path: Path) -
     unknown = cli("session", "show", "-w", session, "-s", "s9", "--json")
     assert (unknown.returncode, json.loads(unknown.stdout)["error"]) == (11, "UnknownSession")
     both = cli("session", "show", "-w", session, "-s", "s1", "--json", "--markdown")
-    assert (both.returncode, both.stdout) == (2, "")
+    assert (both.returncode, json.loads(both.stdout)["error"]) == (2, "UsageError")
     assert "ask for one" in both.stderr
     assert list(tmp_path.iterdir()) == []

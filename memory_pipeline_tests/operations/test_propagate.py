@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from memory_pipeline.core.errors import IncompatibleCollection, ModelMissing
-from memory_pipeline.core.projection import point_id
+from memory_pipeline.core.projection import point_id, project
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.operations.index import index
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.services import Services
-from memory_pipeline.store import propagations
+from memory_pipeline.store import cards, generations, propagations
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.conftest import MakeWorkspace
 from memory_pipeline_tests.embedding.scripted_ollama import ScriptedOllama, serve
@@ -354,3 +354,29 @@ def test_equal_text_in_two_workspaces_is_two_cards_with_two_vectors(
 
     assert found(ask(services, first.slug, "ablazione")) == []
     assert found(ask(services, second.slug, "ablazione")) == ["mem-0001"]
+
+
+def test_points_lost_or_changed_behind_its_back_are_found_and_mended_by_index(
+    services: Services, workspace: Workspace
+) -> None:
+    promote(services, workspace.slug, [ABLATION, READMISSION, MORTALITY])
+    index(services, workspace.slug)
+    collection = _collection(services, workspace.slug)
+    with services.database.transaction(Role.INDEXER, workspace.slug) as tx:
+        card = cards.get_many(tx, workspace.slug, ["mem-0002"])["mem-0002"]
+        generation = generations.serving(tx, workspace.slug)
+    assert generation is not None
+    other = project(card.model_copy(update={"scope": ("altro",)}), generation.format)
+    services.index.delete(collection, [point_id("mem-0001")])
+    services.index.set_payload(collection, [other])
+
+    report = index(services, workspace.slug)
+
+    assert (report.queued, report.drain.settled) == (2, True)
+    assert services.index.count(collection) == 3
+    assert set(found(ask(services, workspace.slug, "ablazione, riammissione, mortalità"))) == {
+        "mem-0001",
+        "mem-0002",
+        "mem-0003",
+    }
+    assert index(services, workspace.slug).queued == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -353,3 +355,29 @@ def test_a_revision_not_yet_propagated_hides_the_card_rather_than_show_the_old_t
 
     assert "mem-0001" not in found(answer)
     assert answer.excluded == {"not_current": 1}
+
+
+def test_a_search_without_any_embedder_is_lexical_where_asked_for(services: Services, filled: Workspace) -> None:
+    with with_settings(
+        services, ollama_url=None, state=Path("/nowhere"), secrets_dir=services.settings.secrets
+    ) as alone:
+        answer = ask(alone, filled.slug, "ablazione", on_embedder_down=OnEmbedderDown.LEXICAL)
+
+    assert answer.degraded is not None
+    assert found(answer) == ["mem-0001"]
+
+
+def test_a_point_of_nobody_cannot_break_a_search(services: Services, filled: Workspace) -> None:
+    with services.database.transaction(Role.READER, filled.slug) as tx:
+        generation = generations.serving(tx, filled.slug)
+        card = cards.get_many(tx, filled.slug, ["mem-0001"])["mem-0001"]
+    assert generation is not None
+    planted = project(card.model_copy(update={"id": "mem-9999"}), generation.format)
+    hostile = planted.model_copy(update={"card_id": "mem-\x00"})
+    vector = services.embedder.embed_query(generation.format.model, "ablazione", dimensions=512)
+    services.index.upsert(generation.collection, [IndexPoint(hostile, vector, SparseVector((), ()))])
+
+    answer = ask(services, filled.slug, "ablazione")
+
+    assert "mem-0001" in found(answer)
+    assert answer.excluded == {"missing": 1}

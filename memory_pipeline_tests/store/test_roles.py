@@ -14,6 +14,7 @@ from psycopg.rows import dict_row
 from memory_pipeline.core.errors import RoleRefused
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store.database import Database, Role
+from memory_pipeline_tests.conftest import MakeWorkspace
 from memory_pipeline_tests.store.scenes import furnished_workspace, scalar
 
 pytestmark = pytest.mark.integration
@@ -592,3 +593,17 @@ def _workspaces_in(table: str) -> str:
 
 def _readable(role: Role, tables: list[str]) -> list[str]:
     return tables if role is Role.OWNER else [name for name in tables if "S" in GRANTS[role].get(name, "")]
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM purges", "UPDATE purges SET reason = 'none'", "TRUNCATE purges"])
+def test_the_trace_of_a_purge_stays(services: Services, make_workspace: MakeWorkspace, statement: str) -> None:
+    slug = make_workspace().slug
+    with services.database.transaction(Role.OWNER, slug) as tx:
+        tx.execute("INSERT INTO purges (workspace, reason) VALUES (%s, 'asked for in writing')", (slug,))
+        tx.execute("UPDATE purges SET finished_at = now()")
+
+    with (
+        pytest.raises(psycopg.errors.RestrictViolation, match="append-only"),
+        services.database.transaction(Role.OWNER, slug) as tx,
+    ):
+        tx.execute(statement)

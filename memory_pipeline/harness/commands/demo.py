@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections import Counter
@@ -59,15 +60,16 @@ def demo(keep: bool) -> None:
     from memory_pipeline.embedded.stack import EmbeddedStack
 
     stack = EmbeddedStack(settings.state)
-    stack.down(purge=True, say=_quiet)
-    try:
-        settings = start(settings, click.echo)
-        with Services(settings, via="cli") as services:
-            wrong = _run(services)
-    finally:
-        if not keep:
-            click.echo("stopping the demo's servers")
-            stack.down(say=_quiet)
+    with _only_one(settings.state):
+        stack.down(purge=True, say=_quiet)
+        try:
+            settings = start(settings, click.echo)
+            with Services(settings, via="cli") as services:
+                wrong = _run(services)
+        finally:
+            if not keep:
+                click.echo("stopping the demo's servers")
+                stack.down(say=_quiet)
     if wrong:
         raise DemoFailed(f"{len(wrong)} answers are not as expected: {'; '.join(wrong)}", hint="read the tables above")
     click.echo(
@@ -75,6 +77,18 @@ def demo(keep: bool) -> None:
         f"See it in the Dagster UI:  make dev-demo   (MEMORY_STATE={_shown(settings.state)} memory-pipeline dev)\n"
         f"Remove its data:           MEMORY_STATE={_shown(settings.state)} memory-pipeline down --purge\n"
     )
+
+
+@contextmanager
+def _only_one(state: Path) -> Iterator[None]:
+    """Each demo empties the folder first: two would take the ground from under each other."""
+    state.parent.mkdir(parents=True, exist_ok=True)
+    with state.with_name("demo.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise ConfigurationError(f"a demo runs in {state} already", hint="wait until it is done") from error
+        yield
 
 
 def _own_settings() -> Settings:

@@ -19,7 +19,7 @@ from memory_pipeline.operations.index import index
 def index_command(slug: str | None, config: Path | None, as_json: bool) -> int:
     """Bring the workspace's index up to its registry.
 
-    Exit code 50 where something still waits: it is told, and tried again without anyone asking.
+    Exit code 50 where something still waits: it is told, and tried again by the next change or the next call.
     """
     done = 0
 

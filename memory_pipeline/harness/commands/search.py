@@ -13,6 +13,7 @@ from memory_pipeline.core.errors import BadInput
 from memory_pipeline.harness.contract import SearchAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_runtime, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
+from memory_pipeline.harness.runtime import read_yaml
 from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Proposal, SearchRequest, recall
 
 
@@ -88,6 +89,7 @@ def print_proposals(proposals: tuple[Proposal, ...], title: str = "proposed", *,
 
 def _yaml(filters: str) -> object:
     try:
-        return yaml.safe_load(filters) or {}
-    except yaml.YAMLError as error:
+        given = read_yaml(filters)
+    except (yaml.YAMLError, RecursionError) as error:
         raise BadInput(f"--filters is neither JSON nor YAML: {error}", hint="write {table: fact_orders}") from error
+    return {} if given is None else given

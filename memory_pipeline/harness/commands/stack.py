@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 
 import click
+import psycopg
 
+from memory_pipeline.core.errors import StoreUnavailable
 from memory_pipeline.harness.output import print_table, say
 from memory_pipeline.harness.setup import apply_migrations, start
 from memory_pipeline.settings import Settings
@@ -54,7 +56,13 @@ def bootstrap_command(reset_passwords: bool) -> None:
     `up` does this for the embedded server. The administrator's password is read from the secret named as its role
     (MEMORY_POSTGRES_ADMIN, postgres by default).
     """
-    bootstrap(Settings(), reset_passwords=reset_passwords)
+    try:
+        bootstrap(Settings(), reset_passwords=reset_passwords)
+    except psycopg.OperationalError as error:
+        raise StoreUnavailable(
+            f"PostgreSQL is not available to its administrator: {error}",
+            hint="check MEMORY_POSTGRES_HOST, MEMORY_POSTGRES_PORT, MEMORY_POSTGRES_ADMIN and that login's secret",
+        ) from error
     click.echo("roles and databases are in place")
 
 
