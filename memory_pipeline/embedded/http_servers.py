@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +27,7 @@ ANSWER_SECONDS = 15.0  # one long request may keep a server from answering anoth
 STOP_STEPS: Steps = ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0))
 
 
-class HttpServer:
+class HttpServer(ABC):
     """A server of this package: `python -m MODULE`, known by its ready file, which is named after it."""
 
     name: ServerName
@@ -95,7 +96,7 @@ class HttpServer:
         self._ready_file.unlink(missing_ok=True)
         return bool(found)
 
-    def purge(self) -> None:
+    def purge(self) -> None:  # noqa: B027 - a server may keep something elsewhere
         """Nothing: all that it keeps is in the state folder."""
 
     def _launch(self, port: int) -> Launched:
@@ -129,8 +130,9 @@ class HttpServer:
     def _arguments(self) -> Sequence[str]:
         return ()
 
+    @abstractmethod
     def _probe(self) -> tuple[str, dict[str, str]]:
-        raise NotImplementedError
+        """Address and headers of a request that only a server that is ready answers."""
 
 
 class Qdrant(HttpServer):
