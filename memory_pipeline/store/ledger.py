@@ -343,7 +343,8 @@ def declined_seqs(tx: Transaction, workspace: str, session_id: str) -> set[int]:
         """
         SELECT DISTINCT reference_seq(e.detail) AS seq
         FROM session_status(%(workspace)s, %(session)s) AS d
-        JOIN ledger_entries AS e ON e.workspace = %(workspace)s AND e.entry_id = d.entry_id
+        JOIN ledger_entries AS e
+            ON e.workspace = %(workspace)s AND e.session_id = %(session)s AND e.entry_id = d.entry_id
         WHERE e.type = 'memory_promotion_declined' AND d.status = 'effective' AND reference_seq(e.detail) IS NOT NULL
         """,
         {"workspace": workspace, "session": session_id},
