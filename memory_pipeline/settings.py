@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -36,7 +36,13 @@ class Settings(BaseSettings):
     reviewer_login: str = "memory_reviewer"
 
     qdrant_url: str | None = None
+    fusion: Literal["score", "rrf", "dbsf"] = Field(
+        default="score", description="how a search makes one score of its two branches"
+    )
     qdrant_timeout: int = Field(default=10, ge=1, le=3600, description="seconds for one request")
+    qdrant_shards: int | None = Field(default=None, ge=1, description="of a new collection, in a cluster")
+    qdrant_replicas: int | None = Field(default=None, ge=1, description="copies of each shard")
+    qdrant_write_consistency: int | None = Field(default=None, ge=1, description="copies that must have a write")
 
     ollama_url: str | None = None
     ollama_timeout: float = Field(
@@ -45,6 +51,12 @@ class Settings(BaseSettings):
     embedding_model: str = "universal-sentence-encoder"
 
     inbox: Path | None = None
+
+    log: Literal["off", "text", "json"] = Field(default="off", description="events on standard error")
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    alert_command: str | None = Field(default=None, description="run when a check starts to fail; JSON on its input")
+    alert_webhook: SecretStr | None = Field(default=None, description="the same JSON is posted there")
 
     @classmethod
     def settings_customise_sources(
@@ -115,4 +127,11 @@ class _StackFile(PydanticBaseSettingsSource):
         except (OSError, ValueError, RecursionError):  # none, or one that was damaged: `up` writes it anew
             return {}
         settings = stack.get("settings") if isinstance(stack, dict) else None
-        return settings if isinstance(settings, dict) else {}
+        return settings if isinstance(settings, dict) and _is_plausible(settings) else {}
+
+
+def _is_plausible(settings: dict[str, Any]) -> bool:
+    """Whether these can be what `up` wrote: one that was damaged must not keep `up` from mending it."""
+    port = settings.get("postgres_port", 5432)
+    others = [value for name, value in settings.items() if name != "postgres_port"]
+    return isinstance(port, int) and 1 <= port <= 65535 and all(isinstance(value, str) for value in others)

@@ -23,6 +23,7 @@ from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.workspaces import create_workspace
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.database import Role
+from memory_pipeline_tests.commands import call
 
 # No test asserts a time: a busy machine is no failure of a property.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -94,7 +95,17 @@ def environment(settings: Settings) -> dict[str, str]:
 
 @pytest.fixture
 def cli(environment: dict[str, str], tmp_path: Path) -> Cli:
-    """Runs `memory-pipeline` as a process of its own, as a person would."""
+    """Runs `memory-pipeline` in this process."""
+
+    def run(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+        return call(arguments, environment={**environment, **variables}, folder=tmp_path, stdin=stdin)
+
+    return run
+
+
+@pytest.fixture
+def program(environment: dict[str, str], tmp_path: Path) -> Cli:
+    """Runs `memory-pipeline` as a process of its own, as a person would. Each start takes about a second."""
 
     def run(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

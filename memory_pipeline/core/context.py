@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from memory_pipeline.core.cards import CardKind, MemoryRecord, scope_key
-from memory_pipeline.core.dependencies import Dependency, serves
+from memory_pipeline.core.dependencies import Dependency, prefixes, serves
 from memory_pipeline.core.errors import BadInput, FilterNotAllowed
 from memory_pipeline.core.text import fold, require_storable
 
@@ -44,6 +44,9 @@ class SearchFilters(BaseModel):
             FilterNotAllowed: a filter on what the runtime fixes.
             BadInput: an unknown filter, or a value of the wrong shape.
         """
+        if isinstance(fields, dict) and "kind" in fields and "kinds" not in fields:  # one kind, or several
+            fields = {**fields, "kinds": [fields["kind"]]}
+            del fields["kind"]
         if isinstance(fields, dict) and (fixed := sorted(FIXED_BY_RUNTIME & fields.keys())):
             raise FilterNotAllowed(
                 f"{', '.join(fixed)} cannot be filtered: the runtime fixes it", hint="use the runtime of that place"
@@ -54,7 +57,7 @@ class SearchFilters(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"]) or "filters"
             raise BadInput(
-                f"filter {place}: {first['msg']}", hint="filters are table, column, scope, concepts and kinds"
+                f"filter {place}: {first['msg']}", hint="filters are table, column, scope, concepts and kind or kinds"
             ) from error
 
 
@@ -77,6 +80,12 @@ class SearchContext(BaseModel):
             and (not self.concepts or bool({fold(concept) for concept in card.concepts} & set(self.concepts)))
         )
 
+    def specificity(self, card: MemoryRecord) -> int:
+        """How much of the place asked for a card names: segments that it shares with it, 0 where it serves them all."""
+        paths = [dependency.path() for dependency in card.dependencies]
+        shared = (set(prefixes(path)) & set(prefixes(place)) for path in paths for place in self.paths)
+        return max(map(len, shared), default=0)
+
 
 def search_context(
     place: Dependency | None, filters: SearchFilters, *, default_schema: str | None = None
@@ -84,25 +93,35 @@ def search_context(
     """Join the runtime's place with the filters.
 
     Args:
-        place: database and schema of the runtime; none for a search of the whole workspace.
+        place: database and schema of the runtime, or a place within; none for a search of the whole workspace.
         default_schema: the workspace's; a table is in it where the runtime names none, as in cards.
 
     Raises:
         BadDependency: a column without its table.
-        FilterNotAllowed: a table or column where no place is fixed.
+        FilterNotAllowed: a table or column where no place is fixed, or the place names another one itself.
     """
     if place is None:
         if filters.table or filters.column:
             raise FilterNotAllowed("a table needs the database it is in", hint="search with a runtime")
         paths: tuple[str, ...] = ()
     else:
-        narrowed = Dependency(
-            database=place.database, schema_=place.schema_, table=filters.table, column=filters.column
-        )
-        paths = (narrowed.resolved(default_schema).path(),)
+        paths = (_narrowed(place, filters).resolved(default_schema).path(),)
     return SearchContext(
         paths=paths,
         scope=scope_key(filters.scope) if filters.scope else None,
         concepts=tuple(sorted({fold(concept) for concept in filters.concepts} - {""})),
         kinds=filters.kinds,
     )
+
+
+def _narrowed(place: Dependency, filters: SearchFilters) -> Dependency:
+    """The place with the filters' table and column where it has none itself; what it has can only be said again."""
+    wanted = Dependency(
+        database=place.database,
+        schema_=place.schema_,
+        table=filters.table or place.table,
+        column=filters.column or place.column,
+    )
+    if place.path() not in prefixes(wanted.path()):
+        raise FilterNotAllowed("the table of this place cannot be filtered away", hint="search with a wider place")
+    return wanted

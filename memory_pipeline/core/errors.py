@@ -11,12 +11,15 @@ The exit code of the command line belongs to the family, so that a caller can te
 | 11 | not found |
 | 12 | conflict with what is already there |
 | 13 | refused: not allowed, or not in this state |
+| 14 | done, but the answer could not be written |
 | 20 | configuration |
 | 30 | PostgreSQL cannot be reached or failed |
 | 31 | Qdrant cannot be reached, failed, or holds something incompatible |
 | 32 | the embedder cannot be reached, lacks the model, or gave a useless vector |
 | 40 | the embedded stack cannot start or stop |
 | 50 | the index is not there yet, or not complete |
+| 51 | the index and the registry differ |
+| 60 | Dagster's webserver, daemon or code location is not well |
 """
 
 from __future__ import annotations
@@ -119,6 +122,20 @@ class BadRegistryFile(BadInput):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"{path}: {why}", hint="name a file that this user may use")
+
+
+class BadCorpus(BadInput):
+    """A folder of cards and questions that cannot be evaluated: a line of it, or all of it."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place}: {why}", hint="docs/evaluation.md tells how a corpus is written")
+
+
+class BadGolden(BadInput):
+    """A golden question, or a file of them, that cannot be used."""
+
+    def __init__(self, place: str, why: str) -> None:
+        super().__init__(f"{place}: {why}", hint="give question and expected; database and schema are optional")
 
 
 # --- not found ---------------------------------------------------------------------------------------------------
@@ -363,6 +380,16 @@ class WorkspaceRetired(Refused):
         )
 
 
+class NotScratch(Refused):
+    """A purge of a workspace that no evaluation made."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(
+            f"workspace {workspace!r} was not made for an evaluation: it is not purged",
+            hint="take it out of use with memory-pipeline workspace retire",
+        )
+
+
 class RoleRefused(Refused):
     """PostgreSQL refused the statement to the role that asked."""
 
@@ -424,6 +451,13 @@ class SecretsElsewhere(ConfigurationError):
             f"these roles exist, and their secrets are not in {folder}: {', '.join(roles)}",
             hint="copy the secrets of the installation that made them, or give new ones with --reset-passwords",
         )
+
+
+class AlertFailed(ConfigurationError):
+    """A check started to fail, and whoever is to be told could not be. The next tick tells again."""
+
+    def __init__(self, door: str, why: str) -> None:
+        super().__init__(f"{door} did not take an alert: {why}", hint=f"correct {door}, or unset it")
 
 
 class MigrationsLag(ConfigurationError):
@@ -490,6 +524,23 @@ class IncompatibleCollection(MemoryPipelineError):
     exit_code = 31
 
 
+class IndexRefused(IndexUnavailable):
+    """Qdrant runs and refuses what was sent: the fault of the request, not of the server."""
+
+
+class RegistryRestored(MemoryPipelineError):
+    """The index was written by a registry that had come further than this one: a backup was restored since."""
+
+    exit_code = 31
+
+    def __init__(self, workspace: str, collection: str) -> None:
+        super().__init__(
+            f"collection {collection!r} is ahead of workspace {workspace!r} in the registry, which was restored from a "
+            "backup: nothing is written to it",
+            hint="memory-pipeline index --rebuild builds another one from the registry; searches go on meanwhile",
+        )
+
+
 class EmbedderUnavailable(MemoryPipelineError):
     """Ollama cannot be reached, timed out, or answered with an error."""
 
@@ -504,6 +555,17 @@ class ModelMissing(EmbedderUnavailable):
         super().__init__(
             f"the embedder has no model {model!r} (it has: {names})",
             hint=f"run ollama pull {model}, or set MEMORY_EMBEDDING_MODEL",
+        )
+
+
+class ModelChanged(EmbedderUnavailable):
+    """The embedder has another model than the index was built with, under the same name."""
+
+    def __init__(self, model: str, built: str, now: str) -> None:
+        super().__init__(
+            f"model {model!r} is {now[:12]} on the embedder, and the index was built with {built[:12]}: their vectors "
+            "cannot be compared",
+            hint="memory-pipeline index --rebuild builds the index with the new one; or bring the old one back",
         )
 
 
@@ -543,3 +605,72 @@ class NotIndexed(MemoryPipelineError):
         super().__init__(
             f"workspace {workspace!r} has never been indexed", hint="run memory-pipeline index for it, then search"
         )
+
+
+class RebuildIncomplete(MemoryPipelineError):
+    """A rebuild that would lose what is found today. The index that serves goes on."""
+
+    exit_code = 50
+
+    def __init__(self, workspace: str, why: str) -> None:
+        super().__init__(
+            f"the rebuild of workspace {workspace!r} was not switched to, the old index serves: {why}",
+            hint="mend the cause, then run memory-pipeline index --rebuild again: it goes on from where it stopped",
+        )
+
+
+class StoresDiffer(MemoryPipelineError):
+    """A comparison found what the outbox does not explain."""
+
+    exit_code = 51
+
+    def __init__(self, workspace: str, differences: int) -> None:
+        super().__init__(
+            f"index and registry of workspace {workspace!r} differ in {differences} places",
+            hint="memory-pipeline reconcile mends what is derived, and proposes the rest to a human",
+        )
+
+
+class NotMeasured(NotFound):
+    """The retrieval quality of the workspace was never measured."""
+
+    def __init__(self, workspace: str) -> None:
+        super().__init__(
+            f"the retrieval quality of workspace {workspace!r} was never measured",
+            hint="materialise its asset retrieval_quality, or launch evaluate_job",
+        )
+
+
+class EvaluationStopped(MemoryPipelineError):
+    """Cards of an evaluation that never reached the index: figures without them would mean nothing."""
+
+    exit_code = 50
+
+    def __init__(self, corpus: str, why: str) -> None:
+        super().__init__(
+            f"the cards of {corpus} are not all in the index: {why}", hint="mend the cause, then evaluate again"
+        )
+
+
+# --- the answer --------------------------------------------------------------------------------------------------
+
+
+class AnswerLost(MemoryPipelineError):
+    """Standard output took no more: what the command was to do is done, its answer is not told."""
+
+    exit_code = 14
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            f"the answer could not be written to standard output: {why}",
+            hint="what was asked is done; the same call again gives the answer",
+        )
+
+
+# --- the control room --------------------------------------------------------------------------------------------
+
+
+class ControlRoomUnavailable(MemoryPipelineError):
+    """A process of Dagster, or its database, does not answer as it should."""
+
+    exit_code = 60

@@ -32,6 +32,16 @@ class StateUnusable(EmbeddedError):
         super().__init__(f"the state folder {state} cannot be used: {why}", hint=hint)
 
 
+class SecretUnusable(EmbeddedError):
+    """The file of a secret holds something else than one line of printable ASCII."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"the secret in {path} has signs other than printable ASCII, or more than one line",
+            hint="put it right, or remove the file: memory-pipeline up then makes a new secret and sets it",
+        )
+
+
 class StackOfAnotherUser(EmbeddedError):
     """The state folder belongs to another user of this machine."""
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from memory_pipeline.embedded.errors import SecretUnusable
+
 LOG_LIMIT = 8 * 1024 * 1024  # bytes, from which a log is put aside when its server starts
 
 
@@ -24,13 +26,19 @@ class Secret:
 
 
 def ensure_secret(folder: Path, name: str) -> Secret:
-    """Read the secret `name`, or make a random one. Folder and file are readable by their owner alone."""
+    """Read the secret `name`, or make a random one. Folder and file are readable by their owner alone.
+
+    Raises:
+        SecretUnusable: the file holds what no password or header can be.
+    """
     folder.mkdir(mode=0o700, exist_ok=True)
     folder.chmod(0o700)
     path = folder / name
     if path.exists():
         path.chmod(0o600)
-        value = path.read_text(encoding="utf-8").strip()
+        value = path.read_bytes().decode("ascii", "replace").strip()
+        if not (value.isascii() and value.isprintable()):
+            raise SecretUnusable(path)
         if value:
             return Secret(value, path, created=False)
     value = secrets.token_urlsafe(32)

@@ -237,6 +237,8 @@ class Postgres:
             dbname=ADMIN,
             password=self._secret().value,
             sslmode="disable",
+            hostaddr="",  # said, so that a PGHOSTADDR or PGOPTIONS meant for another server is not taken
+            options="",
             connect_timeout=ANSWER_SECONDS,
         ).close()
 
@@ -285,7 +287,8 @@ class Postgres:
         """Set the administrator's password in a database that is not running, without the one that is lost."""
         self._end(STOP_STEPS)
         self._drop_dead_pid_file()
-        command = [str(self._home.binary("postgres")), "--single", "-D", str(self.data), ADMIN]
+        quiet = ("-c", f"log_min_error_statement={CONFIGURATION['log_min_error_statement']}")
+        command = [str(self._home.binary("postgres")), "--single", "-D", str(self.data), *quiet, ADMIN]
         quoted = secret.value.replace("'", "''")
         self._run(command, f"ALTER ROLE {ADMIN} PASSWORD '{quoted}'\n")
 

@@ -82,8 +82,8 @@ class _Record(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    port: int
-    pid: int | None = None
+    port: int = Field(ge=1, le=65535)
+    pid: int | None = Field(default=None, ge=1)
     started: float | None = None  # seconds since the epoch
 
 

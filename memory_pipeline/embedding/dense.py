@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
@@ -116,6 +117,15 @@ class DenseEmbedder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def version(self) -> str:
+        """The release of the server.
+
+        Raises:
+            EmbedderUnavailable: the server is down, or does not answer as an Ollama server does.
+        """
+        ask: Callable[[], httpx.Response] = partial(self._client._request_raw, "GET", "/api/version")  # no public way
+        return str(self._tried("tell its version", lambda: ask().json()["version"]))
 
     def describe(self, model: str) -> ModelInfo:
         """Say what the server has under a model's name; `x` finds `x:latest`.

@@ -19,7 +19,13 @@ from qdrant_client import QdrantClient
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from memory_pipeline.core.errors import CollectionMissing, ConfigurationError, IndexUnavailable, MemoryPipelineError
+from memory_pipeline.core.errors import (
+    CollectionMissing,
+    ConfigurationError,
+    IndexRefused,
+    IndexUnavailable,
+    MemoryPipelineError,
+)
 
 API_KEY_SECRET = "qdrant_api_key"  # noqa: S105 - the name of the secret, as in `Settings.secret`
 _ATTEMPTS = 3
@@ -29,6 +35,7 @@ _DEFAULT_PORT = 6333  # the client's, for https too
 
 # The last two are what the client raises on an answer that is not JSON, or without the result that it expects.
 _FAILURES = (ApiException, QdrantException, ValueError, AssertionError)
+_REFUSED = (httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.UNPROCESSABLE_ENTITY)
 _NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout)
 
 T = TypeVar("T")
@@ -73,7 +80,8 @@ class Connection:
 
         Raises:
             CollectionMissing: the server has no such collection.
-            IndexUnavailable: the server is down, takes too long, refuses, or does not answer as Qdrant does.
+            IndexRefused: the server does not take this request, whenever it is sent.
+            IndexUnavailable: the server is down, takes too long, or does not answer as Qdrant does.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -93,7 +101,8 @@ class Connection:
             reason = f"status {status}, {said}"
         else:
             status, reason = None, self._reason(_source(failure))
-        return IndexUnavailable(
+        kind = IndexRefused if status in _REFUSED else IndexUnavailable
+        return kind(
             f"Qdrant at {self.address} did not {operation} collection {collection!r}: {reason}", hint=_hint(status)
         )
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from memory_pipeline.core.cards import CardKind
+from memory_pipeline.core.context import SearchContext
 
 
 class SearchFilter(BaseModel):
@@ -22,3 +25,10 @@ class SearchFilter(BaseModel):
     """Folded. Found are cards that share at least one."""
     without: tuple[str, ...] = ()
     """Ids of cards that are not wanted."""
+
+    @classmethod
+    def of(cls, context: SearchContext, *, without: tuple[str, ...] = ()) -> Self:
+        """The conditions that say on the server what `SearchContext.allows` says of a card."""
+        return cls(
+            kinds=context.kinds, context=context.paths, scope=context.scope, concepts=context.concepts, without=without
+        )

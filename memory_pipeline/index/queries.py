@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from memory_pipeline.index.filters import SearchFilter
-from memory_pipeline.index.points import SparseVector, Vector
+from memory_pipeline.index.points import BranchScores, SparseVector, Vector
 
 Method: TypeAlias = Literal["score", "rrf", "dbsf"]
 Branch: TypeAlias = Literal["dense", "bm25"]
@@ -16,8 +16,8 @@ Branch: TypeAlias = Literal["dense", "bm25"]
 class HybridQuery:
     """What to look for. A branch without a vector, or with an empty one, is left out.
 
-    With the method `score` a hit's score is `d + w * b / (b + c)`: `d` is the cosine similarity and `b` the BM25 score,
-    each 0 where its branch did not bring the point among its first `prefetch`; `w` is `lexical_weight`, `c` is
+    With the method `score` a hit's score is `d + w * b² / (b² + c²)`: `d` is the cosine similarity and `b` the BM25
+    score, each 0 where its branch did not bring the point among its first `prefetch`; `w` is `lexical_weight`, `c` is
     `lexical_half`.
     """
 
@@ -32,3 +32,11 @@ class HybridQuery:
     lexical_weight: float
     lexical_half: float
     method: Method = "score"
+
+    def fused(self, scores: BranchScores) -> float | None:
+        """What the server makes of these scores; none with the other methods, which depend on the other hits."""
+        if self.method != "score":
+            return None
+        dense = 0.0 if self.dense is None else scores.dense
+        total = scores.bm25**2 + self.lexical_half**2
+        return dense + (self.lexical_weight * scores.bm25**2 / total if total else 0.0)

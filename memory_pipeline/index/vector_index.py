@@ -6,25 +6,30 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 from qdrant_client import QdrantClient, models
 
+from memory_pipeline.core.epoch import Epoch
 from memory_pipeline.core.errors import CollectionMissing, IncompatibleCollection, IndexUnavailable
 from memory_pipeline.core.projection import Projection
 from memory_pipeline.index import wire
 from memory_pipeline.index.connection import Connection
 from memory_pipeline.index.points import BranchScores, IndexHit, IndexPoint, PointId, PointState, PointTooLarge
 from memory_pipeline.index.queries import Branch, HybridQuery
-from memory_pipeline.index.shape import INDEXED, CollectionShape, shape_of
+from memory_pipeline.index.shape import INDEXED, CollectionShape, shape_of, stamp
+from memory_pipeline.index.spread import DEFAULT, Spread
 
 _MAX_REQUEST = 32 * 1024 * 1024  # bytes; what a server takes
 _BATCH_BYTES = 4 * 1024 * 1024
 _BATCH_POINTS = 500
+_BATCH_PAYLOADS = 100
 _READ_IDS = 1000
 
-_Write: TypeAlias = Callable[[QdrantClient], models.UpdateResult]
+T = TypeVar("T")
+AnyId = TypeVar("AnyId", bound=PointId)
+_Write: TypeAlias = Callable[[QdrantClient], models.UpdateResult | list[models.UpdateResult]]
 
 
 class VectorIndex:
@@ -34,22 +39,28 @@ class VectorIndex:
     Qdrant does, and those that need their collection `CollectionMissing` where it is not there.
     """
 
-    def __init__(self, url: str, *, api_key: str | None, timeout: int) -> None:
+    def __init__(self, url: str, *, api_key: str | None, timeout: int, spread: Spread = DEFAULT) -> None:
         """Prepare the connection; nothing is sent yet.
 
         Args:
             url: address of the server.
             api_key: its key, none where it asks for none.
             timeout: seconds for one request.
+            spread: how collections made by it lie in a cluster.
 
         Raises:
             ConfigurationError: `url` is not an address.
         """
+        self._spread = spread
         self._connection = Connection(url, api_key=api_key, timeout=timeout)
 
     def close(self) -> None:
         """Close the connection."""
         self._connection.close()
+
+    def version(self) -> str:
+        """The release of the server. It tells that without a key."""
+        return self._connection.call("tell its version, asked for", "-", lambda client: client.info()).version
 
     def __enter__(self) -> Self:
         return self
@@ -69,7 +80,7 @@ class VectorIndex:
         """
         if self.shape(name) is None:
             try:
-                self._connection.call("create", name, lambda client: _create(client, name, dimensions))
+                self._connection.call("create", name, lambda client: _create(client, name, dimensions, self._spread))
             except IndexUnavailable:
                 if self.shape(name) is None:  # or else somebody was faster
                     raise
@@ -95,9 +106,17 @@ class VectorIndex:
         if differences := shape.differences(dimensions):
             raise IncompatibleCollection(
                 f"collection {name!r} cannot be used: {'; '.join(differences)}",
-                hint="it is left as it is; once it is dropped on the server, memory-pipeline index makes it anew",
+                hint="it is left as it is; memory-pipeline index --rebuild builds another one in its place",
             )
         return shape
+
+    def add_lexical(self, name: str) -> None:
+        """Give a collection the sparse vector that it lacks. Its points have none until it is written."""
+        self._write("add a vector to", name, _adding_lexical(name))
+
+    def stamp(self, name: str, epoch: Epoch) -> None:
+        """Note on a collection how far the registry has come that is about to write to it."""
+        self._connection.call("note on", name, lambda client: client.update_collection(name, metadata=stamp(epoch)))
 
     def drop(self, name: str) -> bool:
         """Delete a collection with all its points. False where there is none."""
@@ -140,15 +159,16 @@ class VectorIndex:
 
         A point that is there at a newer revision is kept, one that is not there is not made: read back what matters.
         """
-        for projection in projections:
-            self._write("write a payload to", name, _overwriting(name, projection))
+        for part in _bounded(projections, _payload_size, most=_BATCH_PAYLOADS):
+            self._write(f"write {len(part)} payloads to", name, _overwriting(name, part))
 
-    def read(self, name: str, ids: Sequence[UUID]) -> dict[UUID, PointState]:
+    def read(self, name: str, ids: Sequence[AnyId]) -> dict[AnyId, PointState]:
         """What the points of these ids say of themselves; those that are not there are left out."""
-        states: dict[UUID, PointState] = {}
+        asked = {str(point_id): point_id for point_id in ids}
+        states: dict[AnyId, PointState] = {}
         for part in _slices(ids):
             records = self._connection.call(f"read {len(part)} points of", name, _retrieving(name, part))
-            states.update({UUID(str(record.id)): _state(record) for record in records})
+            states.update({asked[str(record.id)]: _state(record) for record in records if str(record.id) in asked})
         return states
 
     def delete(self, name: str, ids: Sequence[PointId]) -> None:
@@ -160,15 +180,26 @@ class VectorIndex:
         """How many points there are, exactly."""
         return self._connection.call("count", name, lambda client: client.count(name, exact=True)).count
 
-    def scroll(self, name: str, page: int) -> Iterator[list[PointState]]:
-        """Every point in order of id, `page` at a time; no more than that is held in memory."""
-        start: models.ExtendedPointId | None = None
+    def scroll(self, name: str, page: int, *, lacking: Branch | None = None) -> Iterator[list[PointState]]:
+        """Every point in order of id, `page` at a time; no more than that is held in memory.
+
+        Args:
+            lacking: only points that have no vector of this branch.
+        """
+        start: PointId | None = None
         while True:
-            records, start = self._connection.call("scroll", name, _scrolling(name, page, start))
-            if records:
-                yield [_state(record) for record in records]
+            states, start = self.scroll_page(name, page, start, lacking=lacking)
+            if states:
+                yield states
             if start is None:
                 return
+
+    def scroll_page(
+        self, name: str, page: int, start: PointId | None, *, lacking: Branch | None = None
+    ) -> tuple[list[PointState], PointId | None]:
+        """One page of `scroll` from a point on, and the point from which the next one goes on; none at the end."""
+        records, following = self._connection.call("scroll", name, _scrolling(name, page, start, lacking))
+        return [_state(record) for record in records], None if following is None else _point_id(following)
 
     # --- search --------------------------------------------------------------------------------------------------
 
@@ -219,17 +250,22 @@ class VectorIndex:
 
     def _write(self, operation: str, name: str, request: _Write) -> None:
         """Send a write; what the server has only noted down does not count as done."""
-        result = self._connection.call(operation, name, request)
-        if result.status != models.UpdateStatus.COMPLETED:
-            raise IndexUnavailable(
-                f"Qdrant at {self._connection.address} did not {operation} collection {name!r} yet: {result.status}",
-                hint="try again; repeating it is safe",
-            )
+        answer = self._connection.call(operation, name, request)
+        for result in answer if isinstance(answer, list) else [answer]:
+            if result.status != models.UpdateStatus.COMPLETED:
+                raise IndexUnavailable(
+                    f"Qdrant at {self._connection.address} did not {operation} collection {name!r} yet: "
+                    f"{result.status}",
+                    hint="try again; repeating it is safe",
+                )
 
 
-def _create(client: QdrantClient, name: str, dimensions: int) -> bool:
+def _create(client: QdrantClient, name: str, dimensions: int, spread: Spread) -> bool:
     return client.create_collection(
         name,
+        shard_number=spread.shards,
+        replication_factor=spread.replicas,
+        write_consistency_factor=spread.write_consistency,
         vectors_config={"dense": models.VectorParams(size=dimensions, distance=models.Distance.COSINE)},
         sparse_vectors_config={"bm25": models.SparseVectorParams(modifier=models.Modifier.IDF)},
     )
@@ -239,15 +275,32 @@ def _indexing(name: str, field: str) -> _Write:
     return lambda client: client.create_payload_index(name, field, field_schema=INDEXED[field], wait=True)
 
 
+def _adding_lexical(name: str) -> _Write:
+    lexical = models.SparseVectorNameConfig(sparse=models.SparseVectorConfig(modifier=models.Modifier.IDF))
+    return lambda client: client.create_vector_name(name, wire.BM25, lexical, wait=True)
+
+
 def _upserting(name: str, batch: list[IndexPoint]) -> _Write:
     content = [wire.to_point(point) for point in batch]
     fence = wire.not_newer(batch[0].projection.revision)
     return lambda client: client.upsert(name, content, wait=True, update_filter=fence)
 
 
-def _overwriting(name: str, projection: Projection) -> _Write:
-    fenced = wire.not_newer_point(projection)
-    return lambda client: client.overwrite_payload(name, projection.payload(), points=fenced, wait=True)
+def _overwriting(name: str, projections: Sequence[Projection]) -> _Write:
+    operations = [
+        models.OverwritePayloadOperation(
+            overwrite_payload=models.SetPayload(payload=item.payload(), filter=wire.not_newer_point(item))
+        )
+        for item in projections
+    ]
+
+    def send(client: QdrantClient) -> list[models.UpdateResult]:
+        answers = client.batch_update_points(name, operations, wait=True)
+        if len(answers) != len(operations):
+            raise ValueError(f"{len(answers)} answers to {len(operations)} writes")
+        return answers
+
+    return send
 
 
 def _deleting(name: str, ids: list[models.ExtendedPointId]) -> _Write:
@@ -259,9 +312,13 @@ def _retrieving(name: str, ids: list[models.ExtendedPointId]) -> Callable[[Qdran
 
 
 def _scrolling(
-    name: str, page: int, start: models.ExtendedPointId | None
+    name: str, page: int, start: PointId | None, lacking: Branch | None
 ) -> Callable[[QdrantClient], tuple[list[models.Record], models.ExtendedPointId | None]]:
-    return lambda client: client.scroll(name, limit=page, offset=start, with_payload=wire.STATE_FIELDS)
+    offset = None if start is None else wire.to_id(start)
+    without = models.Filter(must_not=[models.HasVectorCondition(has_vector=lacking)]) if lacking else None
+    return lambda client: client.scroll(
+        name, scroll_filter=without, limit=page, offset=offset, with_payload=wire.STATE_FIELDS
+    )
 
 
 def _scoring(
@@ -285,28 +342,37 @@ def _scoring(
 
 def _batches(points: Sequence[IndexPoint]) -> list[list[IndexPoint]]:
     """Batches of one revision each, for a batch has one fence, the oldest revision first."""
-    batches: list[list[IndexPoint]] = []
     ordered = sorted(points, key=lambda point: point.projection.revision)
-    for _, group in groupby(ordered, key=lambda point: point.projection.revision):
-        batches.append([])
-        size = 0
-        for point in group:
-            length = _size(point)
-            if batches[-1] and (len(batches[-1]) == _BATCH_POINTS or size + length > _BATCH_BYTES):
-                batches.append([])
-                size = 0
-            batches[-1].append(point)
-            size += length
+    groups = [list(group) for _, group in groupby(ordered, key=lambda point: point.projection.revision)]
+    return [batch for group in groups for batch in _bounded(group, _size, most=_BATCH_POINTS)]
+
+
+def _bounded(items: Sequence[T], size: Callable[[T], int], *, most: int) -> list[list[T]]:
+    """Batches bounded by bytes and count; one that is above the bytes alone stands alone."""
+    batches: list[list[T]] = []
+    total = 0
+    for item in items:
+        length = size(item)
+        if not batches or len(batches[-1]) == most or total + length > _BATCH_BYTES:
+            batches.append([])
+            total = 0
+        batches[-1].append(item)
+        total += length
     return batches
 
 
 def _size(point: IndexPoint) -> int:
     """Bytes that a point takes as JSON, at most."""
     numbers = 24 * point.dense.size + 36 * len(point.lexical.indices)
-    size = numbers + len(json.dumps(point.projection.payload())) + 256
+    size = numbers + _payload_size(point.projection)
     if size > _MAX_REQUEST:
         raise PointTooLarge(point.projection.card_id, size, _MAX_REQUEST)
     return size
+
+
+def _payload_size(projection: Projection) -> int:
+    """Bytes that a payload takes as JSON, with what stands around it, at most."""
+    return len(json.dumps(projection.payload())) + 256
 
 
 def _slices(ids: Sequence[PointId]) -> Iterator[list[models.ExtendedPointId]]:
@@ -326,12 +392,16 @@ def _fields(point: models.Record | models.ScoredPoint) -> dict[str, Any]:
     payload = point.payload or {}
     revision = payload.get("revision")
     return {
-        "point_id": point.id if isinstance(point.id, int) else UUID(str(point.id)),
+        "point_id": _point_id(point.id),
         "ref": _text(payload.get("ref")),
         "kind": _text(payload.get("kind")),
         "revision": revision if isinstance(revision, int) else 0,
         "projection_sha256": _text(payload.get("projection_sha256")),
     }
+
+
+def _point_id(value: models.ExtendedPointId) -> PointId:
+    return value if isinstance(value, int) else UUID(str(value))
 
 
 def _text(value: object) -> str:

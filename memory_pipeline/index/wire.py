@@ -111,9 +111,10 @@ def fusion(query: HybridQuery) -> models.Query:
 
 
 def _share(score: str, weight: float, half: float) -> models.Expression:
-    """`weight * score / (score + half)`."""
-    total = models.SumExpression(sum=[score, half])
-    share = models.DivExpression(div=models.DivParams(left=score, right=total, by_zero_default=0.0))
+    """`weight * score² / (score² + half²)`."""
+    square = models.MultExpression(mult=[score, score])
+    total = models.SumExpression(sum=[square, half**2])
+    share = models.DivExpression(div=models.DivParams(left=square, right=total, by_zero_default=0.0))
     return models.MultExpression(mult=[weight, share])
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 from memory_pipeline.core.errors import CandidatesPending
+from memory_pipeline.logs import operation
 from memory_pipeline.operations.inbox import read_session
 from memory_pipeline.operations.preview import derive_candidates
 from memory_pipeline.operations.services import Services
@@ -27,6 +28,7 @@ class ClosedSession(BaseModel):
     left_pending: tuple[int, ...]
 
 
+@operation("session.close", lambda closed: {"session": closed.session})
 def close_session(services: Services, workspace: str, session_id: str, *, leave_pending: bool = False) -> ClosedSession:
     """Read the session's inbox, and close the session, as the reviewer.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -64,11 +64,25 @@ def add_card(services: Services, workspace: str, fields: CardFields, kind: CardK
         BadCard, NotReusable, NotAConcept, EvidenceNotCurated: it cannot be a card of this kind.
         UnknownWorkspace, WorkspaceRetired.
     """
-    if fields.subject is None or fields.detail is None:
+    (card,) = add_cards(services, workspace, [fields], kind)
+    return Curated(action=Action.ADD, changed=True, card=card)
+
+
+def add_cards(
+    services: Services, workspace: str, batch: Sequence[CardFields], kind: CardKind = CardKind.MEMORY
+) -> list[MemoryRecord]:
+    """Add cards by hand, all or none, in one transaction; each passes what `add_card` asks. In the order given.
+
+    Raises:
+        DuplicateCard: an active card of this kind, or another one of the batch, says the same in the same places.
+        BadCard, NotReusable, NotAConcept, EvidenceNotCurated: one cannot be a card of this kind.
+        UnknownWorkspace, WorkspaceRetired.
+    """
+    if any(fields.subject is None or fields.detail is None for fields in batch):
         raise BadCard("a card needs a subject and a detail", hint="give both")
     with _open(services, workspace) as desk:
-        content = require_card(kind, fields.over(blank_content(kind), desk.workspace.default_schema))
-        return Curated(action=Action.ADD, changed=True, card=desk.insert(content, kind))
+        blank, schema = blank_content(kind), desk.workspace.default_schema
+        return desk.insert_all([require_card(kind, fields.over(blank, schema)) for fields in batch], kind)
 
 
 def edit_card(services: Services, workspace: str, card_id: str, revision: int, fields: CardFields) -> Curated:
@@ -138,6 +152,19 @@ def link_card(services: Services, workspace: str, card_id: str, revision: int, l
         return desk.set_links(Action.LINK, card, revision, (*(old for old in card.links if old != link), link))
 
 
+def link_cards(services: Services, workspace: str, links: Mapping[str, Sequence[Link]]) -> list[MemoryRecord]:
+    """Let cards point to others, all or none, in one transaction: each its newest revision, whatever it is.
+
+    Args:
+        links: new links by the id of the card that they go out from.
+
+    Raises:
+        SelfLink, UnknownCard, CardDeleted, EvidenceNotCurated: as for `link_card`.
+    """
+    with _open(services, workspace) as desk:
+        return [desk.link(card_id, wanted) for card_id, wanted in links.items()]
+
+
 def unlink_card(services: Services, workspace: str, card_id: str, revision: int, link: Link) -> Curated:
     """Take a link away, whatever became of its target. A link that is not there is no change, whatever the revision.
 
@@ -187,14 +214,27 @@ class _Desk(NamedTuple):
         if card.revision != revision:
             raise StaleRevision(card.id, revision, card.revision, card.updated_by, _when(card.updated_at))
 
-    def insert(self, content: CardContent, kind: CardKind) -> MemoryRecord:
-        """A new card."""
-        self._require_no_equal(content, kind)
-        (new_id,) = cards.next_ids(self.tx, self.workspace.slug, 1)
-        with _duplicates_named(content):
-            cards.insert(self.tx, self.workspace.slug, new_id, content, kind)
-        curation.insert_source(self.tx, self.workspace.slug, new_id, "curation")
-        return self._now(new_id)
+    def insert_all(self, contents: Sequence[CardContent], kind: CardKind) -> list[MemoryRecord]:
+        """New cards, in the order given."""
+        self._require_no_equals(contents, kind)
+        slug = self.workspace.slug
+        new_ids = cards.next_ids(self.tx, slug, len(contents))
+        for new_id, content in zip(new_ids, contents, strict=True):
+            with _duplicates_named(content):
+                cards.insert(self.tx, slug, new_id, content, kind)
+            curation.insert_source(self.tx, slug, new_id, "curation")
+        made = cards.get_many(self.tx, slug, new_ids)
+        return [made[new_id] for new_id in new_ids]
+
+    def link(self, card_id: str, links: Sequence[Link]) -> MemoryRecord:
+        """The card with these links besides its own."""
+        card = self.curated(card_id, "linked")
+        for link in links:
+            if link.target == card_id:
+                raise SelfLink(card_id)
+            self.card(link.target)
+        together = tuple(dict.fromkeys((*card.links, *links)))
+        return self.set_links(Action.LINK, card, card.revision, together).card
 
     def write(
         self,
@@ -223,13 +263,21 @@ class _Desk(NamedTuple):
         return self.write(action, card, card.model_copy(update={"links": links}))
 
     def _require_no_equal(self, content: CardContent, kind: CardKind, besides: str = "") -> None:
-        identity = curation.identity_of(content)
-        equal = curation.active_with(self.tx, self.workspace.slug, kind, [identity]).get(identity)
-        if equal not in (None, besides):
-            raise DuplicateCard(
-                f"{equal} is an active {kind} that says the same as {content.subject[:80]!r} in the same places",
-                hint=f"edit {equal}, or say what sets this one apart",
-            )
+        self._require_no_equals([content], kind, besides)
+
+    def _require_no_equals(self, contents: Sequence[CardContent], kind: CardKind, besides: str = "") -> None:
+        """Raise `DuplicateCard` where one says the same as an active card, or as one before it in the batch."""
+        identities = [curation.identity_of(content) for content in contents]
+        equals = curation.active_with(self.tx, self.workspace.slug, kind, identities)
+        seen: set[curation.Identity] = set()
+        for identity, content in zip(identities, contents, strict=True):
+            equal = "another card of the batch" if identity in seen else equals.get(identity)
+            if equal not in (None, besides):
+                raise DuplicateCard(
+                    f"{equal} is an active {kind} that says the same as {content.subject[:80]!r} in the same places",
+                    hint=f"edit {equal}, or say what sets this one apart",
+                )
+            seen.add(identity)
 
     def _now(self, card_id: str) -> MemoryRecord:
         return cards.get_many(self.tx, self.workspace.slug, [card_id])[card_id]

@@ -29,6 +29,7 @@ from memory_pipeline.core.errors import (
 from memory_pipeline.core.ledger import REUSABLE_TYPES, EntryType
 from memory_pipeline.core.references import decision_of
 from memory_pipeline.core.text import fold
+from memory_pipeline.logs import operation
 from memory_pipeline.operations.preview import derive_candidates
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, ledger, previews, workspaces
@@ -67,6 +68,13 @@ class Decision(BaseModel):
     pending: int
 
 
+@operation(
+    "promote.decide",
+    lambda decision: {
+        "session": decision.session,
+        "cards": [each.card_id for each in decision.verdicts if each.card_id],
+    },
+)
 def decide(
     services: Services, workspace: str, preview_id: UUID, *, selected: Iterable[int], declined: Iterable[int]
 ) -> Decision:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.errors import MemoryPipelineError
+from memory_pipeline.core.errors import MemoryPipelineError, ModelChanged
 from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import IndexFormat, Projection, project
-from memory_pipeline.core.text import sha256
 from memory_pipeline.embedding.dense import Embedded
 from memory_pipeline.embedding.lexical import encoder_of
+from memory_pipeline.failpoints import reach
 from memory_pipeline.operations.generation import ensure_generation
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, embeddings
@@ -78,13 +79,14 @@ def dense_vectors(
 
     Raises:
         EmbedderUnavailable, ModelMissing: the embedder as a whole cannot answer.
+        ModelChanged: it has another model under the name of the index's.
     """
+    found = stored_dense(services, workspace, index, projections)
     texts = {projection.dense_sha256: projection.dense_text for projection in projections}
-    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
-        found = embeddings.dense(tx, workspace, index.model_digest, texts)
     missing = {key: text for key, text in texts.items() if key not in found}
     if not missing:
         return found, [], 0
+    _require_model(services, index)
     outcomes = dict(
         zip(
             missing,
@@ -92,6 +94,7 @@ def dense_vectors(
             strict=True,
         )
     )
+    reach("embed:answered")
     fresh = {key: DenseVector(made.vector, made.pooled) for key, made in outcomes.items() if isinstance(made, Embedded)}
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
         embeddings.save_dense(tx, workspace, index.model_digest, fresh)
@@ -101,6 +104,15 @@ def dense_vectors(
         if isinstance(error := outcomes.get(projection.dense_sha256), MemoryPipelineError)
     ]
     return found | fresh, failed, len(missing)
+
+
+def stored_dense(
+    services: Services, workspace: str, index: IndexFormat, projections: Sequence[Projection]
+) -> dict[str, DenseVector]:
+    """Dense vectors by text hash, of those texts that were embedded before."""
+    hashes = {projection.dense_sha256 for projection in projections}
+    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
+        return embeddings.dense(tx, workspace, index.model_digest, hashes)
 
 
 def sparse_vectors(
@@ -148,12 +160,12 @@ def _walk(
     index = ensure_generation(services, workspace).format
     total = computed = pooled = 0
     failed: list[FailedCard] = []
-    version = index.key()
+    version = hashlib.sha256(index.key().encode())  # as `measures.texts_digest` has it
     for page in active_projections(services, workspace, index):
         done = work(index, page)
         total, computed, pooled = total + len(page), computed + done.computed, pooled + done.pooled
         failed += done.failed
-        version = _extend(version, (getattr(projection, key) for projection in page))
+        version.update("".join(f"\n{getattr(projection, key)}" for projection in page).encode())
         progress(len(page))
     return EmbedReport(
         cards=total,
@@ -161,9 +173,12 @@ def _walk(
         reused=total - computed,
         pooled=pooled,
         failed=tuple(failed),
-        data_version=version,
+        data_version=version.hexdigest(),
     )
 
 
-def _extend(version: str, parts: Iterable[str]) -> str:
-    return sha256("\n".join((version, *parts)))
+def _require_model(services: Services, index: IndexFormat) -> None:
+    """Refuse to mix vectors of two models in one index."""
+    model = services.embedder.describe(index.model)
+    if model.digest != index.model_digest:
+        raise ModelChanged(index.model, index.model_digest, model.digest)

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from memory_pipeline.core.errors import BadInput, BadLedgerLine, Conflict, LedgerTampered
 from memory_pipeline.core.ledger import MAX_LINE_BYTES, parse_entry, require_session_id
+from memory_pipeline.logs import operation
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import ledger, workspaces
 from memory_pipeline.store.database import Role, Transaction
@@ -75,6 +76,7 @@ class InboxProblem(BaseModel):
     hint: str
 
 
+@operation("inbox.read", lambda found: {"sessions": len(found[0]), "refused_files": len(found[1])})
 def read_inbox(services: Services, workspace: str) -> tuple[list[InboxRead], list[InboxProblem]]:
     """Read every file of a workspace's inbox on from where it was left.
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.errors import IndexBusy, MemoryPipelineError
-from memory_pipeline.operations.embed import PAGE, Progress, active_projections
-from memory_pipeline.operations.generation import desired_format, ensure_generation
+from memory_pipeline.core.errors import IndexBusy
+from memory_pipeline.core.projection import point_id
+from memory_pipeline.logs import operation
+from memory_pipeline.operations.embed import Progress
+from memory_pipeline.operations.generation import ensure_generation, rebuild_due
 from memory_pipeline.operations.propagate import DrainReport, drain
 from memory_pipeline.operations.services import Services
-from memory_pipeline.store import generations, propagations, workspaces
+from memory_pipeline.store import drift, generations, propagations
 from memory_pipeline.store.database import Role
+from memory_pipeline.store.drift import CardState
 from memory_pipeline.store.generations import Generation
 
 WAIT_SECONDS = 60.0
+_PAGE = 1000
 
 
 class IndexReport(BaseModel):
@@ -30,6 +36,7 @@ class IndexReport(BaseModel):
     rebuild_due: tuple[str, ...] = ()
 
 
+@operation("index", lambda report: {"collection": report.collection, "queued": report.queued})
 def index(services: Services, workspace: str, progress: Progress = lambda _: None) -> IndexReport:
     """Queue every card whose point is not known to be what it must be, and drain.
 
@@ -37,6 +44,8 @@ def index(services: Services, workspace: str, progress: Progress = lambda _: Non
 
     Raises:
         IndexBusy: another writer kept the workspace for too long.
+        RegistryRestored: the index is ahead of the registry; only a rebuild helps.
+        IncompatibleCollection: the collection has other vectors than the generation says.
         EmbedderUnavailable, IndexUnavailable: where no generation exists yet and none can be made.
     """
     generation = ensure_generation(services, workspace)
@@ -51,40 +60,42 @@ def index(services: Services, workspace: str, progress: Progress = lambda _: Non
         cards=total,
         queued=queued,
         drain=report,
-        rebuild_due=_differences(services, workspace, generation),
+        rebuild_due=rebuild_due(services, workspace),
     )
 
 
 def _queue_stale(services: Services, workspace: str, generation: Generation) -> tuple[int, int]:
-    """Queue active cards whose point is not acknowledged and there as it must be, and cards that must have none."""
-    total = queued = 0
-    for page in active_projections(services, workspace, generation.format):
-        total += len(page)
+    """Queue active cards whose point is not acknowledged and there as it must be, and cards that must have none.
+
+    No projection is derived for that: where a card's row is its kept revision, the hash that was acknowledged for this
+    revision is the one that its point must have.
+    """
+    total = queued = after = 0
+    while True:
         with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
-            states = generations.states(tx, workspace, generation.number, [item.card_id for item in page])
-            held = services.index.read(generation.collection, [item.point_id for item in page])
-            stale = {
-                item.card_id: item.revision
-                for item in page
-                if (state := states.get(item.card_id)) is None
-                or state.acknowledged_sha256 != item.sha256
-                or (point := held.get(item.point_id)) is None
-                or (point.revision, point.projection_sha256) != (item.revision, item.sha256)
-            }
-            queued += propagations.enqueue(tx, workspace, stale)
+            page = drift.card_states(tx, workspace, generation.number, after=after, limit=_PAGE)
+            if not page:
+                break
+            stale = _stale(services, generation, page)
+            # A point that is not as it was acknowledged may hold another vector: a payload alone would not mend it.
+            contradicted = [state.card_id for state in stale if state.settled]
+            generations.forget_acknowledged(tx, workspace, generation.number, contradicted)
+            queued += propagations.enqueue(tx, workspace, {state.card_id: state.revision for state in stale})
+        total, after = total + len(page), page[-1].number
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
-        leftovers = generations.points_of_inactive_cards(tx, workspace, generation.number, limit=PAGE * 40)
+        leftovers = generations.points_of_inactive_cards(tx, workspace, generation.number, limit=_PAGE * 10)
         queued += propagations.enqueue(tx, workspace, leftovers)
     return total, queued
 
 
-def _differences(services: Services, workspace: str, generation: Generation) -> tuple[str, ...]:
-    """Fields in which the generation is not what would be built now, or why that cannot be told."""
-    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
-        known = workspaces.get(tx, workspace)
-    try:
-        wanted = desired_format(services, known).model_dump()
-    except MemoryPipelineError as error:
-        return (f"cannot be told: {error.message}",)
-    built = generation.format.model_dump()
-    return tuple(f"{name}: {built[name]} -> {wanted[name]}" for name in built if built[name] != wanted[name])
+def _stale(services: Services, generation: Generation, page: Sequence[CardState]) -> list[CardState]:
+    """Cards of a page whose point is not known to be what it must be."""
+    points = {state.card_id: point_id(state.card_id) for state in page if state.settled}
+    held = services.index.read(generation.collection, list(points.values()))
+    return [
+        state
+        for state in page
+        if not state.settled
+        or (point := held.get(points[state.card_id])) is None
+        or (point.revision, point.projection_sha256) != (state.revision, state.expected_sha256)
+    ]

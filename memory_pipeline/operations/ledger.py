@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from memory_pipeline.core.errors import BadInput, BadLedgerLine, LedgerMoved, NothingRead, WorkspaceRetired
 from memory_pipeline.core.ledger import parse_draft, require_session_id
 from memory_pipeline.core.text import require_storable
+from memory_pipeline.logs import operation
 from memory_pipeline.operations.inbox import EMPTY_CHAIN, TOLD_LINES, RefusedLine, read_session
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import ledger, workspaces
@@ -93,6 +94,7 @@ class Quarantine(BaseModel):
     lines: tuple[QuarantinedLine, ...]
 
 
+@operation("ledger.append", lambda appended: {"session": appended.session, "rows": len(appended.seqs)})
 def append(
     services: Services, workspace: str, session_id: str, lines: Iterable[bytes], *, expect_seq: int | None = None
 ) -> Appended:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from memory_pipeline.core.errors import CollectionMissing
 from memory_pipeline.core.text import sha256
@@ -25,6 +26,7 @@ from memory_pipeline.store.measures import (
     SessionExtent,
     StatusCount,
     StoredVectors,
+    TextsDigest,
     WaitingLine,
 )
 
@@ -128,6 +130,12 @@ class IndexMeasure:
     newest: Sequence[PointLine]
     waiting: Sequence[WaitingLine]
     data_version: str
+    newest_change: datetime | None = None
+    oldest_behind: datetime | None = None
+
+    def lag_seconds(self, now: datetime) -> float:
+        """For how long the oldest change that the index does not follow has been waiting; 0 where it follows."""
+        return max(0.0, (now - self.oldest_behind).total_seconds()) if self.oldest_behind else 0.0
 
     def differences(self) -> list[str]:
         """In words, everything in which the index does not follow the registry. Empty: it does."""
@@ -197,6 +205,16 @@ def measure_sparse(services: Services, workspace: str) -> list[StoredVectors]:
         return measures.sparse_vectors(tx, workspace)
 
 
+def measure_texts(services: Services, workspace: str) -> TextsDigest | None:
+    """Digests over the texts behind the vectors, as `embed_dense` and `embed_sparse` version them.
+
+    None where there is no index. Only where the index follows the registry are these the cards' present texts.
+    """
+    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
+        known = generations.serving(tx, workspace) or generations.building(tx, workspace)
+        return measures.texts_digest(tx, workspace, known.number, known.format.key()) if known else None
+
+
 def measure_index(services: Services, workspace: str) -> IndexMeasure | None:
     """Measure the index against the registry; none where the workspace never had one.
 
@@ -236,6 +254,8 @@ def _measure_index(services: Services, workspace: str) -> IndexMeasure | None:
         newest=newest,
         waiting=waiting,
         data_version=sha256(f"{known.collection}:{known.format.key()}:{extent.digest}"),
+        newest_change=extent.newest_change,
+        oldest_behind=extent.oldest_behind,
     )
 
 

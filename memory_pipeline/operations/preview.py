@@ -11,6 +11,7 @@ from memory_pipeline.core.candidates import Candidate, Derivation, LeftOut, cite
 from memory_pipeline.core.effective import Status
 from memory_pipeline.core.errors import BadInput
 from memory_pipeline.core.ledger import REUSABLE_TYPES
+from memory_pipeline.logs import operation
 from memory_pipeline.operations.inbox import read_session
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.similar import Similar, Similarity, similar_to
@@ -50,6 +51,7 @@ class Preview(BaseModel):
     left_out: tuple[LeftOut, ...]
 
 
+@operation("promote.preview", lambda found: {"session": found.session, "pending": found.pending})
 def preview(
     services: Services, workspace: str, session_id: str, *, limit: int = DEFAULT_LIMIT, offset: int = 0
 ) -> Preview:

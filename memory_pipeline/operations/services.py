@@ -40,14 +40,17 @@ class Services:
     @cached_property
     def index(self) -> VectorIndex:
         """The client of Qdrant. Raises `ServersUnknown` where no address is set."""
+        from memory_pipeline.index.spread import Spread  # noqa: PLC0415
         from memory_pipeline.index.vector_index import VectorIndex  # noqa: PLC0415 - its client takes a second to import
 
-        self.settings.require_servers("qdrant_url")
-        key = self.settings.optional_secret("qdrant_api_key")
+        settings = self.settings
+        settings.require_servers("qdrant_url")
+        key = settings.optional_secret("qdrant_api_key")
         return VectorIndex(
-            str(self.settings.qdrant_url),
+            str(settings.qdrant_url),
             api_key=key.get_secret_value() if key else None,
-            timeout=self.settings.qdrant_timeout,
+            timeout=settings.qdrant_timeout,
+            spread=Spread(settings.qdrant_shards, settings.qdrant_replicas, settings.qdrant_write_consistency),
         )
 
     def close(self) -> None:

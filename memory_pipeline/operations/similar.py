@@ -23,7 +23,7 @@ from memory_pipeline.embedding.dense import Embedded, Vector
 from memory_pipeline.embedding.lexical import encoder_of
 from memory_pipeline.index.filters import SearchFilter
 from memory_pipeline.index.queries import HybridQuery
-from memory_pipeline.operations.recall import reason_to_drop
+from memory_pipeline.operations.hits import reason_to_drop
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, generations
 from memory_pipeline.store.database import Role

@@ -36,11 +36,14 @@ class ChangedWorkspace(BaseModel):
     rebuild_due: bool
 
 
-def create_workspace(services: Services, workspace: Workspace, *, if_missing: bool = False) -> bool:
+def create_workspace(
+    services: Services, workspace: Workspace, *, if_missing: bool = False, scratch: bool = False
+) -> bool:
     """Make a workspace, as the owner; returns whether it was made now.
 
     Args:
         if_missing: take an existing workspace with the same settings for done.
+        scratch: it is made for an evaluation: not listed, no partition, and purged by who made it.
 
     Raises:
         WorkspaceExists: the slug is taken, by one with other settings where `if_missing`.
@@ -49,7 +52,7 @@ def create_workspace(services: Services, workspace: Workspace, *, if_missing: bo
         known = {state.slug for state in workspaces.list_states(tx, scratch=True)}
         if if_missing and workspace.slug in known and workspaces.get(tx, workspace.slug) == workspace:
             return False
-        workspaces.create(tx, workspace)
+        workspaces.create(tx, workspace, scratch=scratch)
     return True
 
 

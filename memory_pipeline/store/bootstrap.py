@@ -55,6 +55,8 @@ def bootstrap(settings: Settings, *, reset_passwords: bool = False) -> None:
         admin.execute(f"GRANT {MONITOR} TO {Role.OWNER} WITH INHERIT FALSE, SET TRUE")
         _ensure_database(admin, settings.postgres_database, Role.OWNER)
         _ensure_database(admin, DAGSTER_DATABASE, DAGSTER_ROLE)
+        # No login has business in the databases that every server comes with, where all of them could make things.
+        admin.execute("REVOKE CONNECT, TEMPORARY ON DATABASE postgres, template1 FROM PUBLIC")
 
 
 def _connect(settings: Settings, database: str) -> Connection[Any]:

@@ -134,12 +134,14 @@ def login_of(tx: Transaction) -> str:
 
 
 def server_conninfo(settings: Settings, *, user: str, password: str, database: str, options: str = "") -> str:
-    """A connection string for one login, with the TLS settings."""
+    """A connection string for one login, with the TLS settings.
+
+    What it leaves out the driver takes from the environment (`PGHOSTADDR`, `PGOPTIONS` and their like), which may have
+    been set for another server: so what could lead elsewhere is said, with nothing in it where nothing is wanted.
+    """
     extra: dict[str, Any] = {"sslmode": settings.postgres_sslmode}
     if settings.postgres_sslrootcert:
         extra["sslrootcert"] = str(settings.postgres_sslrootcert)
-    if options:
-        extra["options"] = options
     return make_conninfo(
         host=settings.postgres_host,
         port=settings.postgres_port,
@@ -148,6 +150,10 @@ def server_conninfo(settings: Settings, *, user: str, password: str, database: s
         password=password,
         connect_timeout=CONNECT_TIMEOUT,
         application_name="memory-pipeline",
+        hostaddr="",
+        options=options,
+        client_encoding="utf8",
+        target_session_attrs="any",
         **extra,
     )
 

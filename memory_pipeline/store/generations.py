@@ -17,6 +17,7 @@ class Generation(NamedTuple):
     alias: str
     format: IndexFormat
     serving: bool = False
+    is_rebuild: bool = False
 
 
 class ProjectionState(NamedTuple):
@@ -35,8 +36,13 @@ def serving(tx: Transaction, workspace: str) -> Generation | None:
 
 
 def building(tx: Transaction, workspace: str) -> Generation | None:
-    """The newest generation that is being filled; none where none is."""
-    return _fetch(tx, workspace, "g.state = 'building' ORDER BY g.generation DESC LIMIT 1")
+    """The newest generation that searches wait for; none where none is. A rebuild is not: another one serves."""
+    return _fetch(tx, workspace, "g.state = 'building' AND NOT g.is_rebuild ORDER BY g.generation DESC LIMIT 1")
+
+
+def rebuilding(tx: Transaction, workspace: str) -> Generation | None:
+    """The generation that a rebuild fills beside the one that serves; none where none is."""
+    return _fetch(tx, workspace, "g.state = 'building' AND g.is_rebuild")
 
 
 def newest_number(tx: Transaction, workspace: str) -> int:
@@ -58,23 +64,24 @@ def insert(tx: Transaction, workspace: str, generation: Generation, *, state: st
     tx.execute(
         """
         INSERT INTO collections (workspace, collection, alias, model, dimensions) VALUES (%s, %s, %s, %s, %s)
-        ON CONFLICT (collection) DO NOTHING
+        ON CONFLICT (collection) DO UPDATE SET dropped_at = NULL, drop_after = NULL
         """,
         (workspace, generation.collection, generation.alias, index.model, index.dimensions),
     )
     tx.execute(
         """
         INSERT INTO generations (workspace, generation, collection, state, format, profile, profile_version, model,
-                                 model_digest, dimensions, analyser, language, serving_since)
+                                 model_digest, dimensions, analyser, language, is_rebuild, serving_since)
         VALUES (%(workspace)s, %(number)s, %(collection)s, %(state)s, %(format)s, %(profile)s, %(profile_version)s,
                 %(model)s, %(model_digest)s, %(dimensions)s, %(analyser)s, %(language)s,
-                CASE WHEN %(state)s = 'serving' THEN now() END)
+                %(is_rebuild)s, CASE WHEN %(state)s = 'serving' THEN now() END)
         """,
         {
             "workspace": workspace,
             "number": generation.number,
             "collection": generation.collection,
             "state": state,
+            "is_rebuild": generation.is_rebuild,
             **index.model_dump(),
         },
     )
@@ -150,27 +157,125 @@ def forget_points(tx: Transaction, workspace: str, generation: int) -> None:
         (workspace, generation),
     )
     tx.execute(
-        "UPDATE generations SET state = 'building', serving_since = NULL WHERE workspace = %s AND generation = %s",
-        (workspace, generation),
-    )
-
-
-def start_serving(tx: Transaction, workspace: str, generation: int) -> None:
-    """Searches use this generation once the transaction commits."""
-    tx.execute(
         """
-        UPDATE generations SET state = 'replaced', replaced_at = now()
-        WHERE workspace = %s AND state = 'serving' AND generation <> %s
+        UPDATE generations SET state = 'building', serving_since = NULL
+        WHERE workspace = %s AND generation = %s AND state = 'serving'
         """,
         (workspace, generation),
     )
+
+
+def forget_acknowledged(tx: Transaction, workspace: str, generation: int, ids: Sequence[str]) -> None:
+    """What was seen of these cards' points is not there any more: they have to be written again."""
     tx.execute(
         """
-        UPDATE generations SET state = 'serving', serving_since = coalesce(serving_since, now())
+        UPDATE projections SET acknowledged_sha256 = NULL, dense_sha256 = NULL, lexical_sha256 = NULL
+        WHERE workspace = %s AND generation = %s AND card_id = ANY (%s)
+        """,
+        (workspace, generation, list(ids)),
+    )
+
+
+def start_serving(tx: Transaction, workspace: str, generation: int, *, keep: float) -> None:
+    """Searches use this generation once the transaction commits.
+
+    Args:
+        keep: seconds for which other collections stay, for searches that read the old row just before.
+    """
+    tx.execute(
+        """
+        UPDATE generations SET state = 'replaced', replaced_at = now()
+        WHERE workspace = %(workspace)s AND generation <> %(generation)s
+            AND (state = 'serving' OR state = 'building' AND NOT is_rebuild)
+        """,
+        {"workspace": workspace, "generation": generation},
+    )
+    tx.execute(
+        """
+        UPDATE generations SET state = 'serving', serving_since = coalesce(serving_since, now()), is_rebuild = false
         WHERE workspace = %s AND generation = %s
         """,
         (workspace, generation),
     )
+    tx.execute(
+        """
+        UPDATE collections AS c SET drop_after = clock_timestamp() + make_interval(secs => %(keep)s)
+        WHERE c.workspace = %(workspace)s AND c.drop_after IS NULL AND c.dropped_at IS NULL AND NOT EXISTS (
+            SELECT FROM generations AS g
+            WHERE g.workspace = c.workspace AND g.collection = c.collection AND g.state IN ('serving', 'building')
+        )
+        """,
+        {"workspace": workspace, "keep": keep},
+    )
+
+
+def give_up(tx: Transaction, workspace: str, generation: int, failure: str) -> None:
+    """Record that a rebuild failed. Nobody searches its collection: it may be dropped at once."""
+    tx.execute(
+        "UPDATE generations SET state = 'failed', failure = left(%s, 2000) WHERE workspace = %s AND generation = %s",
+        (failure, workspace, generation),
+    )
+    tx.execute(
+        """
+        UPDATE collections AS c SET drop_after = clock_timestamp()
+        FROM generations AS g
+        WHERE g.workspace = %s AND g.generation = %s AND c.workspace = g.workspace AND c.collection = g.collection
+        """,
+        (workspace, generation),
+    )
+
+
+def behind(tx: Transaction, workspace: str, generation: int, *, after: int, limit: int) -> list[tuple[int, str]]:
+    """Numbers and ids of cards that a generation does not follow yet, by number, above `after`, at most `limit`.
+
+    By comparing revisions, and not by the outbox: its rows get their numbers before their transactions commit, so that
+    a row that is seen late may stand before one that was seen early.
+    """
+    rows = tx.execute(
+        """
+        SELECT c.number, c.card_id
+        FROM cards AS c
+        LEFT JOIN projections AS p
+            ON p.workspace = c.workspace AND p.card_id = c.card_id AND p.generation = %(generation)s
+        WHERE c.workspace = %(workspace)s AND c.number > %(after)s AND CASE
+            WHEN c.status = 'active'
+            THEN p.revision IS DISTINCT FROM c.revision OR p.acknowledged_sha256 IS NULL
+                OR p.acknowledged_sha256 IS DISTINCT FROM p.expected_sha256
+            ELSE p.expected_sha256 IS NOT NULL OR p.acknowledged_sha256 IS NOT NULL
+        END
+        ORDER BY c.number LIMIT %(limit)s
+        """,
+        {"workspace": workspace, "generation": generation, "after": after, "limit": limit},
+    )
+    return [(row["number"], row["card_id"]) for row in rows]
+
+
+def acknowledged_count(tx: Transaction, workspace: str, generation: int) -> int:
+    """How many points the server was seen to hold."""
+    row = tx.execute(
+        """
+        SELECT count(*) AS points FROM projections
+        WHERE workspace = %s AND generation = %s AND acknowledged_sha256 IS NOT NULL
+        """,
+        (workspace, generation),
+    ).fetchone()
+    return int(row["points"]) if row else 0
+
+
+def acknowledged_page(
+    tx: Transaction, workspace: str, generation: int, *, after: str, limit: int
+) -> dict[str, ProjectionState]:
+    """States of the points that the server was seen to hold, by card id, beyond `after`, at most `limit`."""
+    rows = tx.execute(
+        """
+        SELECT card_id, revision, expected_sha256, acknowledged_sha256, dense_sha256, lexical_sha256
+        FROM projections
+        WHERE workspace = %s AND generation = %s AND card_id > %s AND acknowledged_sha256 IS NOT NULL
+        ORDER BY card_id LIMIT %s
+        """,
+        (workspace, generation, after, limit),
+    )
+    return {row.pop("card_id"): ProjectionState(**row) for row in rows}
 
 
 def states(tx: Transaction, workspace: str, generation: int, ids: Sequence[str]) -> dict[str, ProjectionState]:
@@ -204,7 +309,7 @@ def _fetch(tx: Transaction, workspace: str, condition: str) -> Generation | None
     row: dict[str, Any] | None = tx.execute(
         f"""
         SELECT g.generation, g.collection, c.alias, g.format, g.profile, g.profile_version, g.model, g.model_digest,
-               g.dimensions, g.analyser, g.language, g.state = 'serving' AS serving
+               g.dimensions, g.analyser, g.language, g.state = 'serving' AS serving, g.is_rebuild
         FROM generations AS g JOIN collections AS c USING (workspace, collection)
         WHERE g.workspace = %s AND {condition}
         """,  # noqa: S608 - the condition is this module's own text
@@ -213,4 +318,5 @@ def _fetch(tx: Transaction, workspace: str, condition: str) -> Generation | None
     if row is None:
         return None
     number, collection, alias = row.pop("generation"), row.pop("collection"), row.pop("alias")
-    return Generation(number, collection, alias, serving=row.pop("serving"), format=IndexFormat(**row))
+    serves, is_rebuild = row.pop("serving"), row.pop("is_rebuild")
+    return Generation(number, collection, alias, IndexFormat(**row), serves, is_rebuild)

@@ -93,12 +93,23 @@ class IndexExtent(NamedTuple):
     """One generation seen from the registry, in cards.
 
     `current`: active, and seen on the server as they must be. `leftover`: not active, and last seen to have a point.
+    `newest_change` of any card; `oldest_behind`: the oldest change that is not followed.
     """
 
     active: int
     current: int
     leftover: int
     digest: str
+    newest_change: datetime | None
+    oldest_behind: datetime | None
+
+
+class TextsDigest(NamedTuple):
+    """Digests over the texts behind the vectors of all active cards."""
+
+    cards: int
+    dense: str
+    lexical: str
 
 
 class PointLine(NamedTuple):
@@ -118,6 +129,14 @@ class WaitingLine(NamedTuple):
     attempts: int
     last_error: str | None
     since: datetime
+
+
+class Backlog(NamedTuple):
+    """What the outbox of a workspace holds, in cards."""
+
+    pending: int
+    parked: int
+    oldest: datetime | None
 
 
 class LapsedSource(NamedTuple):
@@ -276,7 +295,12 @@ def index_extent(tx: Transaction, workspace: str, generation: int) -> IndexExten
                count(*) FILTER (WHERE c.status <> 'active' AND p.acknowledged_sha256 IS NOT NULL) AS leftover,
                encode(sha256(convert_to(coalesce(
                    string_agg(c.card_id || ':' || p.acknowledged_sha256, ',' ORDER BY c.number), ''
-               ), 'UTF8')), 'hex') AS digest
+               ), 'UTF8')), 'hex') AS digest,
+               max(c.updated_at) AS newest_change,
+               min(c.updated_at) FILTER (
+                   WHERE c.status = 'active'
+                   AND (p.revision = c.revision AND p.acknowledged_sha256 = p.expected_sha256) IS NOT TRUE
+               ) AS oldest_behind
         FROM cards AS c
         LEFT JOIN projections AS p
             ON p.workspace = c.workspace AND p.card_id = c.card_id AND p.generation = %(generation)s
@@ -286,6 +310,29 @@ def index_extent(tx: Transaction, workspace: str, generation: int) -> IndexExten
     ).fetchone()
     assert row is not None  # noqa: S101 - an aggregate without groups gives one row
     return IndexExtent(**row)
+
+
+def texts_digest(tx: Transaction, workspace: str, generation: int, key: str) -> TextsDigest:
+    """What the vectors of every active card were made of, as the indexer; `key` tells the generation's format.
+
+    Only where the index follows the registry are these the cards' present texts.
+    """
+    row = tx.execute(
+        """
+        SELECT count(*) AS cards,
+               encode(sha256(convert_to(
+                   %(key)s || coalesce(string_agg(chr(10) || p.dense_sha256, '' ORDER BY c.number), ''), 'UTF8'
+               )), 'hex') AS dense,
+               encode(sha256(convert_to(
+                   %(key)s || coalesce(string_agg(chr(10) || p.lexical_sha256, '' ORDER BY c.number), ''), 'UTF8'
+               )), 'hex') AS lexical
+        FROM cards AS c JOIN projections AS p USING (workspace, card_id)
+        WHERE c.workspace = %(workspace)s AND c.status = 'active' AND p.generation = %(generation)s
+        """,
+        {"workspace": workspace, "generation": generation, "key": key},
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate without groups gives one row
+    return TextsDigest(**row)
 
 
 def newest_points(tx: Transaction, workspace: str, generation: int, *, limit: int) -> list[PointLine]:
@@ -315,6 +362,53 @@ def waiting_cards(tx: Transaction, workspace: str, *, limit: int) -> list[Waitin
         (workspace, limit),
     )
     return [WaitingLine(**row) for row in rows]
+
+
+def backlog(tx: Transaction, workspace: str) -> Backlog:
+    """What waits and what is parked, as the indexer."""
+    row = tx.execute(
+        """
+        SELECT count(DISTINCT card_id) FILTER (WHERE state = 'pending') AS pending,
+               count(DISTINCT card_id) FILTER (WHERE state = 'dead') AS parked,
+               min(created_at) FILTER (WHERE state = 'pending') AS oldest
+        FROM propagations WHERE workspace = %s AND state <> 'done'
+        """,
+        (workspace,),
+    ).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate without groups gives one row
+    return Backlog(**row)
+
+
+def forbidden_cards(tx: Transaction, workspace: str) -> list[str]:
+    """Cards of a type that their kind cannot have, should the constraints that refuse them ever be gone."""
+    rows = tx.execute(
+        """
+        SELECT card_id FROM cards
+        WHERE workspace = %s AND (kind = 'memory') IS DISTINCT FROM (type = 'concept_clarified') ORDER BY number
+        """,
+        (workspace,),
+    )
+    return [row["card_id"] for row in rows]
+
+
+def rewritten_cards(tx: Transaction, workspace: str) -> list[str]:
+    """Cards that are not what their newest revision kept, as the indexer.
+
+    A column added since is no difference, and times are left out: how they are written depends on the connection.
+    """
+    rows = tx.execute(
+        """
+        SELECT c.card_id
+        FROM cards AS c
+        LEFT JOIN card_revisions AS r
+            ON r.workspace = c.workspace AND r.card_id = c.card_id AND r.revision = c.revision
+        CROSS JOIN LATERAL (SELECT to_jsonb(c) - '{created_at,updated_at}'::text[] AS card) AS now
+        WHERE c.workspace = %s AND now.card || (r.card - '{created_at,updated_at}'::text[]) IS DISTINCT FROM now.card
+        ORDER BY c.number
+        """,
+        (workspace,),
+    )
+    return [row["card_id"] for row in rows]
 
 
 def lapsed_sources(tx: Transaction, workspace: str) -> list[LapsedSource]:

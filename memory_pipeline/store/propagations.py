@@ -9,10 +9,12 @@ from typing import NamedTuple
 from memory_pipeline.store.database import Transaction
 
 MAX_ATTEMPTS = 8
-"""After so many tries a row is parked, so that it blocks nothing; `index` queues its card again."""
+"""After so many tries a row is parked, so that it blocks nothing; `index` and `propagation retry` try it again."""
 
 FIRST_DELAY_SECONDS = 2.0
 LONGEST_DELAY_SECONDS = 600.0
+LONGEST_OUTAGE_DELAY_SECONDS = 60.0
+"""A server that is down is nobody's fault but its own: such a row is never parked, and follows soon after."""
 
 
 class PendingWorkspace(NamedTuple):
@@ -31,12 +33,35 @@ class WaitingCard(NamedTuple):
     upto: int
 
 
+class UnsettledRow(NamedTuple):
+    """One row that waits or is parked."""
+
+    card_id: str
+    revision: int
+    state: str
+    attempts: int
+    last_error: str | None
+    next_attempt_at: datetime
+    created_at: datetime
+
+
 def try_lock_drain(tx: Transaction, workspace: str) -> bool:
     """Take the right to drain until the transaction ends: one writer per workspace, whatever started it."""
-    row = tx.execute(
-        "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)) AS locked", (f"drain:{workspace}",)
-    ).fetchone()
-    return bool(row and row["locked"])
+    return _try_lock(tx, f"drain:{workspace}")
+
+
+def try_lock_rebuild(tx: Transaction, workspace: str) -> bool:
+    """Take the right to fill the workspace's new collection until the transaction ends: one builder at a time."""
+    return _try_lock(tx, f"rebuild:{workspace}")
+
+
+def require_lock(tx: Transaction) -> None:
+    """Make sure that the connection whose transaction holds a lock still stands.
+
+    Raises:
+        psycopg.OperationalError: it broke off, and the lock with it: somebody else may hold it now.
+    """
+    tx.execute("SELECT")
 
 
 def waiting(tx: Transaction, workspace: str, *, limit: int) -> list[WaitingCard]:
@@ -63,9 +88,42 @@ def make_due(tx: Transaction, workspace: str) -> None:
     )
 
 
+def retry(tx: Transaction, workspace: str, card: str | None) -> int:
+    """Let one card, or all, be tried at once, parked ones with all their attempts before them; returns how many."""
+    row = tx.execute(
+        """
+        WITH again AS (
+            UPDATE propagations
+            SET attempts = CASE WHEN state = 'dead' THEN 0 ELSE attempts END, state = 'pending',
+                next_attempt_at = least(next_attempt_at, clock_timestamp())
+            WHERE workspace = %(workspace)s AND state <> 'done' AND (%(card)s::text IS NULL OR card_id = %(card)s)
+            RETURNING card_id
+        )
+        SELECT count(DISTINCT card_id) AS cards FROM again
+        """,
+        {"workspace": workspace, "card": card},
+    ).fetchone()
+    return int(row["cards"]) if row else 0
+
+
 def enqueue(tx: Transaction, workspace: str, cards: Mapping[str, int]) -> int:
-    """Queue cards again at these revisions, as the indexer, except those that wait already; returns how many."""
-    return tx.execute(
+    """Queue cards again at these revisions, as the indexer, except those that wait already; returns how many.
+
+    A parked row is tried again rather than joined by a second one for its card.
+    """
+    queued = {"workspace": workspace, "cards": list(cards.keys()), "revisions": list(cards.values())}
+    revived = tx.execute(
+        """
+        WITH again AS (
+            UPDATE propagations SET state = 'pending', attempts = 0, next_attempt_at = clock_timestamp()
+            WHERE workspace = %(workspace)s AND card_id = ANY (%(cards)s) AND state = 'dead'
+            RETURNING card_id
+        )
+        SELECT count(DISTINCT card_id) AS cards FROM again
+        """,
+        queued,
+    ).fetchone()
+    added = tx.execute(
         """
         INSERT INTO propagations (workspace, card_id, revision)
         SELECT %(workspace)s, wanted.card_id, wanted.revision
@@ -75,8 +133,31 @@ def enqueue(tx: Transaction, workspace: str, cards: Mapping[str, int]) -> int:
             WHERE p.workspace = %(workspace)s AND p.card_id = wanted.card_id AND p.state = 'pending'
         )
         """,
-        {"workspace": workspace, "cards": list(cards.keys()), "revisions": list(cards.values())},
+        queued,
     ).rowcount
+    return added + (revived["cards"] if revived else 0)
+
+
+def enqueue_active(tx: Transaction, workspace: str) -> None:
+    """Queue every active card, as the indexer, and let all that wait be tried at once: the collection is empty."""
+    make_due(tx, workspace)
+    tx.execute(
+        "UPDATE propagations SET state = 'pending', attempts = 0, next_attempt_at = clock_timestamp()"
+        " WHERE workspace = %s AND state = 'dead'",
+        (workspace,),
+    )
+    tx.execute(
+        """
+        INSERT INTO propagations (workspace, card_id, revision)
+        SELECT c.workspace, c.card_id, c.revision FROM cards AS c
+        WHERE c.workspace = %s AND c.status = 'active' AND NOT EXISTS (
+            SELECT FROM propagations AS p
+            WHERE p.workspace = c.workspace AND p.card_id = c.card_id AND p.state = 'pending'
+        )
+        ORDER BY c.number
+        """,
+        (workspace,),
+    )
 
 
 def settle(tx: Transaction, workspace: str, cards: Sequence[WaitingCard]) -> None:
@@ -91,16 +172,45 @@ def settle(tx: Transaction, workspace: str, cards: Sequence[WaitingCard]) -> Non
     )
 
 
-def postpone(tx: Transaction, workspace: str, card: WaitingCard, error: str) -> None:
-    """Record a failed attempt: the next one comes later, with jitter; after the last one the rows are parked."""
+def settle_followed(tx: Transaction, workspace: str, generation: int) -> int:
+    """Mark as done what waited for cards that a generation follows at their present revision; returns how many rows.
+
+    A change that commits later has a row of its own, which goes on waiting.
+    """
+    return tx.execute(
+        """
+        UPDATE propagations AS w
+        SET state = 'done', attempts = attempts + 1, last_error = NULL, settled_at = now()
+        FROM cards AS c
+        LEFT JOIN projections AS p
+            ON p.workspace = c.workspace AND p.card_id = c.card_id AND p.generation = %(generation)s
+        WHERE w.workspace = %(workspace)s AND w.state <> 'done' AND c.workspace = w.workspace
+            AND c.card_id = w.card_id AND w.revision <= c.revision AND CASE
+                WHEN c.status = 'active'
+                THEN p.revision = c.revision AND p.acknowledged_sha256 = p.expected_sha256
+                ELSE p.expected_sha256 IS NULL AND p.acknowledged_sha256 IS NULL
+            END
+        """,
+        {"workspace": workspace, "generation": generation},
+    ).rowcount
+
+
+def postpone(tx: Transaction, workspace: str, card: WaitingCard, error: str, *, outage: bool = False) -> None:
+    """Record a failed attempt: the next one comes later, with jitter; after the last one the rows are parked.
+
+    Args:
+        outage: a server was down. That says nothing of the card, so its rows are never parked for it.
+    """
     tx.execute(
         """
         UPDATE propagations SET
-            attempts = attempts + 1,
+            -- An outage leaves the last tries to failures of the card's own.
+            attempts = CASE WHEN %(outage)s THEN greatest(attempts, least(attempts + 1, %(most)s - 2))
+                ELSE attempts + 1 END,
             last_error = left(%(error)s, 2000),
-            state = CASE WHEN attempts + 1 >= %(most)s THEN 'dead' ELSE 'pending' END,
+            state = CASE WHEN attempts + 1 >= %(most)s AND NOT %(outage)s THEN 'dead' ELSE 'pending' END,
             next_attempt_at = clock_timestamp() + make_interval(
-                secs => least(%(longest)s, %(first)s * power(2, attempts)) * (0.5 + random())
+                secs => least(%(longest)s, %(first)s * power(2, least(attempts, 16))) * (0.5 + random())
             )
         WHERE workspace = %(workspace)s AND card_id = %(card)s AND propagation_id <= %(upto)s AND state = 'pending'
         """,
@@ -110,10 +220,23 @@ def postpone(tx: Transaction, workspace: str, card: WaitingCard, error: str) -> 
             "upto": card.upto,
             "error": error,
             "most": MAX_ATTEMPTS,
+            "outage": outage,
             "first": FIRST_DELAY_SECONDS,
-            "longest": LONGEST_DELAY_SECONDS,
+            "longest": LONGEST_OUTAGE_DELAY_SECONDS if outage else LONGEST_DELAY_SECONDS,
         },
     )
+
+
+def unsettled(tx: Transaction, workspace: str, *, limit: int) -> list[UnsettledRow]:
+    """Rows that wait or are parked, parked ones first, then the oldest."""
+    rows = tx.execute(
+        """
+        SELECT card_id, revision, state, attempts, last_error, next_attempt_at, created_at
+        FROM propagations WHERE workspace = %s AND state <> 'done' ORDER BY state, propagation_id LIMIT %s
+        """,
+        (workspace, limit),
+    )
+    return [UnsettledRow(**row) for row in rows]
 
 
 def count(tx: Transaction, workspace: str) -> tuple[int, int]:
@@ -133,3 +256,10 @@ def pending_workspaces(tx: Transaction) -> list[PendingWorkspace]:
     """What waits in every workspace: counts and ages only."""
     rows = tx.execute("SELECT workspace, pending, dead, oldest FROM monitor_pending() ORDER BY workspace")
     return [PendingWorkspace(**row) for row in rows]
+
+
+def _try_lock(tx: Transaction, name: str) -> bool:
+    """Take a lock that ends with the transaction, which may take long and must not be ended as idle meanwhile."""
+    tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+    row = tx.execute("SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)) AS locked", (name,)).fetchone()
+    return bool(row and row["locked"])

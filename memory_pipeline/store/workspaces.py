@@ -90,6 +90,26 @@ def list_states(tx: Transaction, *, scratch: bool = False) -> list[WorkspaceStat
     ]
 
 
+def is_scratch(tx: Transaction, slug: str) -> bool:
+    """Whether the workspace of this transaction was made for an evaluation; False where there is none of that name."""
+    row = tx.execute("SELECT scratch FROM workspaces WHERE workspace = %s", (slug,)).fetchone()
+    return bool(row and row["scratch"])
+
+
+def scratch_slugs(tx: Transaction) -> list[str]:
+    """Every workspace that an evaluation made, by slug."""
+    rows = tx.execute("SELECT workspace FROM monitor_workspaces() WHERE scratch")
+    return [row["workspace"] for row in rows]
+
+
+def try_hold_scratch(tx: Transaction, slug: str) -> bool:
+    """Take a scratch workspace until the transaction ends, however it ends. False where its maker still lives."""
+    row = tx.execute(
+        "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)) AS held", (f"scratch:{slug}",)
+    ).fetchone()
+    return bool(row and row["held"])
+
+
 def lock_cards(tx: Transaction, slug: str) -> None:
     """Hold the workspace's cards until the transaction ends: ids are given and duplicates looked up under this lock."""
     _lock(tx, f"cards:{slug}")

@@ -35,7 +35,7 @@ def left_out(derivation: Derivation) -> list[tuple[int, Reason]]:
 # --- which decisions are offered ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_", [*(set(EntryType) - {EntryType.CONCEPT_CLARIFIED}), "concept_clarified_2"])
+@pytest.mark.parametrize("type_", [*sorted(set(EntryType) - {EntryType.CONCEPT_CLARIFIED}), "concept_clarified_2"])
 def test_only_clarified_concepts_are_candidates(type_: str) -> None:
     assert derived(entry(1, type_)) == Derivation(candidates=(), left_out=())
 

@@ -17,7 +17,7 @@ from memory_pipeline_tests.core.builders import card, content, place, requires
 # --- what may be a memory ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("type_", [*(set(EntryType) - REUSABLE_TYPES), "", "Concept_Clarified", "exemplar"])
+@pytest.mark.parametrize("type_", [*sorted(set(EntryType) - REUSABLE_TYPES), "", "Concept_Clarified", "exemplar"])
 def test_a_memory_of_a_type_that_is_not_reusable_cannot_even_be_read(type_: str) -> None:
     with pytest.raises(NotReusable):
         card(type=type_)

@@ -64,6 +64,23 @@ def test_a_filter_that_cannot_be_stored_is_refused(name: str) -> None:
         filters(**{name: text if name == "table" else [text]})
 
 
+@pytest.mark.parametrize(
+    ("fields", "kinds"),
+    [
+        ({"kind": "exemplar"}, (CardKind.EXEMPLAR,)),
+        ({"kinds": ["exemplar", "memory"]}, (CardKind.EXEMPLAR, CardKind.MEMORY)),
+        ({}, (CardKind.MEMORY,)),
+    ],
+)
+def test_a_kind_is_asked_for_by_name(fields: dict[str, Any], kinds: tuple[CardKind, ...]) -> None:
+    assert filters(**fields).kinds == kinds
+
+
+def test_one_kind_and_several_are_one_too_many() -> None:
+    with pytest.raises(BadInput, match="filter kind"):
+        filters(kind="exemplar", kinds=["memory"])
+
+
 # --- joining runtime and filters ---------------------------------------------------------------------------------
 
 
@@ -95,6 +112,15 @@ def test_a_column_without_its_table_is_refused() -> None:
 def test_a_table_is_refused_where_no_place_is_fixed(fields: dict[str, str]) -> None:
     with pytest.raises(FilterNotAllowed):
         search_context(None, filters(**fields))
+
+
+def test_a_place_that_names_a_table_is_narrowed_to_its_columns_and_never_left() -> None:
+    table = place("cardio", "public", "t")
+    assert search_context(table, filters()).paths == ("cardio/public/t",)
+    assert search_context(table, filters(table="T", column="c")).paths == ("cardio/public/t/c",)
+    assert search_context(table, filters(column="c")).paths == ("cardio/public/t/c",)
+    with pytest.raises(FilterNotAllowed):
+        search_context(table, filters(table="other"))
 
 
 def test_without_a_runtime_the_whole_workspace_is_searched_for_memories() -> None:
@@ -157,3 +183,28 @@ def test_other_kinds_are_allowed_only_by_name(kind: CardKind) -> None:
     other = card(kind=kind, type="solved_question")
     assert not search_context(RUNTIME, SearchFilters()).allows(other)
     assert search_context(RUNTIME, filters(kinds=[kind])).allows(other)
+
+
+# --- how much of the place asked for a card names ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dependencies", "segments"),
+    [
+        ((), 0),
+        ((place("dwh"),), 0),
+        ((place("cardio"),), 1),
+        ((place("cardio", "public"),), 2),
+        ((place("cardio", "public", "fact"),), 3),
+        ((place("cardio", "public", "fact", "anno"),), 4),
+        ((place("cardio", "public", "fact", "mese"),), 3),
+        ((place("cardio"), place("cardio", "public", "fact")), 3),
+        ((place("cardio", "archive", "fact"), place("dwh", "public", "fact")), 1),
+    ],
+)
+def test_a_card_that_names_more_of_the_place_is_more_specific(
+    dependencies: tuple[Dependency, ...], segments: int
+) -> None:
+    context = search_context(RUNTIME, filters(table="fact", column="anno"))
+    assert context.specificity(card(dependencies=dependencies)) == segments
+    assert search_context(None, filters()).specificity(card(dependencies=dependencies)) == 0

@@ -70,7 +70,7 @@ def test_every_type_is_read_from_a_file_known_or_not(type_: str) -> None:
     assert parse_entry(line(type=type_), after=0).type == type_
 
 
-@pytest.mark.parametrize("type_", [*CONTROL_TYPES, *MARKER_TYPES, "decision_retracted", "unknown"])
+@pytest.mark.parametrize("type_", [*sorted(CONTROL_TYPES), *sorted(MARKER_TYPES), "decision_retracted", "unknown"])
 def test_only_decisions_on_the_schema_and_on_concepts_need_a_subject(type_: str) -> None:
     assert parse_entry(line(type=type_, subject=...), after=0).subject is None
 
@@ -170,7 +170,7 @@ def test_the_append_door_refuses_a_line_that_brings_its_seq(seq: object) -> None
     assert refused.value.reason == "seq_given"
 
 
-@pytest.mark.parametrize("type_", MARKER_TYPES)
+@pytest.mark.parametrize("type_", sorted(MARKER_TYPES))
 def test_the_append_door_refuses_the_markers_of_the_gate(type_: EntryType) -> None:
     with pytest.raises(BadLedgerLine) as refused:
         parse_draft(line(seq=..., type=type_))

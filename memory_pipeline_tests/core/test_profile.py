@@ -24,15 +24,17 @@ def test_the_dense_branch_reads_the_question_and_no_identifiers() -> None:
     assert PROFILE.dense_text(CONTENT) == expected
 
 
-def test_the_lexical_branch_reads_identifiers_in_words_and_not_the_question() -> None:
-    expected = "ablazione: procedura con flag = TRUE\nconfermato\naritmia ritmo\nfact Procedure ablazione Flag"
+def test_the_lexical_branch_reads_the_subject_twice_identifiers_in_words_and_not_the_question() -> None:
+    expected = (
+        "ablazione\nablazione: procedura con flag = TRUE\nconfermato\naritmia ritmo\nfact Procedure ablazione Flag"
+    )
     assert PROFILE.lexical_text(CONTENT) == expected
 
 
 def test_empty_fields_leave_no_trace() -> None:
     bare = content(detail="")
     assert PROFILE.dense_text(bare) == "ablazione"
-    assert PROFILE.lexical_text(bare) == "ablazione"
+    assert PROFILE.lexical_text(bare) == "ablazione\nablazione"
 
 
 @pytest.mark.parametrize(
@@ -49,6 +51,16 @@ def test_the_subject_is_left_out_only_where_the_detail_has_it_as_words(
     subject: str, detail: str, statement: str
 ) -> None:
     assert PROFILE.dense_text(content(subject=subject, detail=detail)) == statement
+
+
+def test_neither_branch_reads_how_a_formula_looks() -> None:
+    formula = content(
+        subject="Indice",
+        detail=r"IR = \frac{\text{ricoveri} \times 100}{\sum \log_{10}(\textit{giorni})}, \textile C:\frac2",
+    )
+    written = r"IR =  { {ricoveri}   100}{\sum \log_{10}( {giorni})}, \textile C: 2"
+    assert PROFILE.dense_text(formula) == f"Indice: {written}"
+    assert PROFILE.lexical_text(formula) == f"Indice\nIndice: {written}"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ import pytest
 
 from memory_pipeline_tests.embedded.ollama_server import EmbeddedOllama
 
+pytestmark = pytest.mark.integration
+
 MODEL = "universal-sentence-encoder"
 
 

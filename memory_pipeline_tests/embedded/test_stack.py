@@ -20,7 +20,7 @@ import psycopg
 import pytest
 
 from memory_pipeline.embedded import http_servers
-from memory_pipeline.embedded.errors import ServerFailed, StateUnusable
+from memory_pipeline.embedded.errors import SecretUnusable, ServerFailed, StateUnusable
 from memory_pipeline.embedded.postgres import Postgres
 from memory_pipeline.embedded.stack import EmbeddedStack
 from memory_pipeline.settings import Settings
@@ -179,7 +179,14 @@ def test_a_process_that_only_has_the_number_of_ours_is_left_alone(stack: Embedde
             innocent.kill()
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"servers": {"postgres": {"port": "x"}}}', "\0\0", "null"])
+BAD_PORTS = (-1, 0, 65536, 10**30)
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"servers": {"postgres": {"port": "x"}}}', "\0\0", "null"]
+    + [json.dumps({"settings": {"postgres_port": n}, "servers": {"qdrant": {"port": n}}}) for n in BAD_PORTS],
+)
 def test_a_stack_file_that_cannot_be_read_stops_no_one_from_looking(stack: EmbeddedStack, content: str) -> None:
     path = stack.state / "stack.json"
     written = path.read_text(encoding="utf-8")
@@ -187,6 +194,7 @@ def test_a_stack_file_that_cannot_be_read_stops_no_one_from_looking(stack: Embed
     try:
         assert states(stack.status()) == dict.fromkeys(NAMES, "running")
         assert ports(stack.status()) == dict.fromkeys(NAMES)
+        assert Settings(state=stack.state).postgres_host is None
     finally:
         path.write_text(written, encoding="utf-8")
 
@@ -201,6 +209,28 @@ def test_a_stack_file_that_cannot_be_read_is_put_aside(own_stack: EmbeddedStack)
     assert server(second, "qdrant").state == "running"
     assert serving(own_stack.state) == [server(second, "qdrant").pid]
     assert server(first, "qdrant").pid != server(second, "qdrant").pid
+
+
+@pytest.mark.parametrize("name", ["qdrant_api_key", "postgres"])
+@pytest.mark.parametrize("content", ["a\0b", "one line\nand another", "parola d'ordine così", "\x1b[31m"])
+def test_a_secret_that_cannot_be_one_is_refused_by_its_file_and_never_told(
+    own_stack: EmbeddedStack, name: str, content: str
+) -> None:
+    (own_stack.state / "secrets").mkdir(parents=True)
+    (own_stack.state / "secrets" / name).write_text(content, encoding="utf-8")
+    with pytest.raises(SecretUnusable, match=name) as refused:
+        own_stack.up(postgres=name == "postgres", qdrant=name != "postgres", ollama=False)
+    assert content not in str(refused.value)
+    assert states(own_stack.status())[name.removesuffix("_api_key")] == "stopped"
+
+
+def test_variables_meant_for_another_postgresql_do_not_keep_it_from_starting(
+    stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGHOSTADDR", "192.0.2.1")
+    monkeypatch.setenv("PGOPTIONS", "-c no.such=setting -c nothing")
+    before = stack.status()
+    assert stack.up() == before
 
 
 def test_a_server_that_hangs_is_replaced(stack: EmbeddedStack, monkeypatch: pytest.MonkeyPatch) -> None:

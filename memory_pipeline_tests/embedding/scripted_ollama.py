@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
+
+from memory_pipeline_tests.http_server import Answer, Request, serving
 
 DIMENSIONS = 8
 Reply = tuple[int, object]
@@ -30,6 +30,7 @@ class ScriptedOllama:
 
     fault: Fault = lambda texts: None
     context: int = 1_000_000
+    digest: str = "d1"
     family: dict[str, object] = field(
         default_factory=lambda: {
             "general.architecture": "tiny",
@@ -49,7 +50,9 @@ class ScriptedOllama:
 
     def reply(self, path: str, body: dict[str, object]) -> Reply:
         if path == "/api/tags":
-            return 200, {"models": [{"model": "tiny:latest", "digest": "d1"}, {"model": "other:1b", "digest": "d2"}]}
+            return 200, {
+                "models": [{"model": "tiny:latest", "digest": self.digest}, {"model": "other:1b", "digest": "d2"}]
+            }
         if path == "/api/show":
             return 200, {"model_info": self.family}
         texts = body["input"]
@@ -70,37 +73,12 @@ def serve() -> Iterator[ScriptedOllama]:
     """Run a scripted server on a free port of the loopback."""
     script = ScriptedOllama()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one packet; two would wait for each other
+    def answer(request: Request) -> Answer:
+        status, content = script.reply(request.path, request.content if request.method == "POST" else {})
+        return Answer(status, content) if isinstance(content, bytes) else Answer.of(content, status)
 
-        def do_GET(self) -> None:
-            self._send(*script.reply(self.path, {}))
-
-        def do_POST(self) -> None:
-            self._send(*script.reply(self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-
-        def _send(self, status: int, content: object) -> None:
-            data = content if isinstance(content, bytes) else json.dumps(content).encode()
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-                self.wfile.flush()
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    script.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield script
-    finally:
-        script.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(answer) as script.url:
+        try:
+            yield script
+        finally:
+            script.released.set()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from memory_pipeline.core.projection import IndexFormat, Projection, project
 from memory_pipeline.index.filters import SearchFilter
 from memory_pipeline.index.points import IndexPoint
 from memory_pipeline.index.queries import HybridQuery, Method
+from memory_pipeline_tests.http_server import Answer, Request, serving
 
 DIMENSIONS = 4
 PROFILE = PROFILES[DEFAULT_PROFILE]
@@ -120,44 +120,18 @@ def serve(port: int = 0) -> Iterator[ScriptedServer]:
     """Run a scripted server on a port of the loopback, a free one by default."""
     script = ScriptedServer()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = -1  # head and body in one packet; two would wait for each other
+    def connected() -> None:
+        script.connections += 1
 
-        def setup(self) -> None:
-            super().setup()
-            script.connections += 1
+    def answer(request: Request) -> Answer | None:
+        script.requests.append(f"{request.method} {request.path}")
+        if script.content is None:
+            script.released.wait(60)
+            return None
+        return Answer(script.status, script.content, script.headers)
 
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            script.requests.append(f"{self.command} {self.path}")
-            if script.content is None:
-                script.released.wait(60)
-                self.close_connection = True
-                return
-            with suppress(BrokenPipeError, ConnectionResetError):
-                self.send_response(script.status)
-                for name, value in script.headers.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(script.content)))
-                self.end_headers()
-                self.wfile.write(script.content)
-                self.wfile.flush()
-
-        do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - the names that the library looks for
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Tests print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    script.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield script
-    finally:
-        script.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(answer, port=port, connected=connected) as script.url:
+        try:
+            yield script
+        finally:
+            script.released.set()

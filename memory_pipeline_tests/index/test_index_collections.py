@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from qdrant_client import QdrantClient, models
 
+from memory_pipeline.core.epoch import Epoch
 from memory_pipeline.core.errors import CollectionMissing, IncompatibleCollection
 from memory_pipeline.index.shape import INDEXED
 from memory_pipeline.index.vector_index import VectorIndex
@@ -136,6 +137,44 @@ def test_one_that_differs_is_refused_by_name_and_left_alone(
     with pytest.raises(IncompatibleCollection):
         index.require_compatible(name, DIMENSIONS)
     assert index.shape(name) == before
+
+
+def test_one_that_lacks_its_sparse_vector_alone_can_be_given_it(
+    index: VectorIndex, raw: QdrantClient, name: str
+) -> None:
+    raw.create_collection(name, vectors_config={"dense": DENSE})
+    old = models.PointStruct(id=7, vector={"dense": [1.0] * DIMENSIONS}, payload={"ref": "mem-0007"})
+    raw.upsert(name, [old], wait=True)
+    lacking = index.shape(name)
+    assert lacking is not None
+    assert lacking.lacks_lexical_alone(DIMENSIONS)
+    assert not lacking.lacks_lexical_alone(DIMENSIONS + 1)
+    index.add_lexical(name)
+    index.add_lexical(name)
+    index.create(name, dimensions=DIMENSIONS)
+    assert not index.require_compatible(name, DIMENSIONS).lacks_lexical_alone(DIMENSIONS)
+    index.upsert(name, [point(1)])
+    assert [hit.ref for hit in index.search_branch(name, query(), "bm25")] == ["mem-0001"]
+    assert index.count(name) == 2
+
+
+def test_an_epoch_is_noted_on_a_collection_and_what_is_none_is_taken_for_none(
+    index: VectorIndex, raw: QdrantClient, collection: str
+) -> None:
+    def noted() -> Epoch | None:
+        shape = index.shape(collection)
+        assert shape is not None
+        return shape.epoch
+
+    assert noted() is None
+    first = Epoch(str(uuid.uuid4()), 3)
+    index.stamp(collection, first)
+    assert noted() == first
+    index.stamp(collection, first._replace(counter=4))
+    assert noted() == first._replace(counter=4)
+    for damaged in ({"registry_counter": "4"}, {"registry_counter": 4, "registry_lineage": "x"}):
+        raw.update_collection(collection, metadata=damaged)
+        assert noted() is None
 
 
 def test_an_index_of_another_type_is_a_difference(index: VectorIndex, raw: QdrantClient, name: str) -> None:

@@ -24,7 +24,7 @@ CALLS: list[tuple[str, Call]] = [
     ("delete", lambda index: index.drop("memory__a__1")),
     ("list the aliases of", lambda index: index.alias_target("memory__a__1")),
     ("write 1 points to", lambda index: index.upsert("memory__a__1", [point(1)])),
-    ("write a payload to", lambda index: index.set_payload("memory__a__1", [point(1).projection])),
+    ("write 1 payloads to", lambda index: index.set_payload("memory__a__1", [point(1).projection])),
     ("read 1 points of", lambda index: index.read("memory__a__1", [point_id("mem-0001")])),
     ("delete 1 points of", lambda index: index.delete("memory__a__1", [point_id("mem-0001")])),
     ("count", lambda index: index.count("memory__a__1")),
@@ -127,12 +127,14 @@ def test_too_many_requests_are_named(faulty: VectorIndex, scripted: ScriptedServ
 def test_a_write_that_is_only_noted_down_is_not_done(
     faulty: VectorIndex, scripted: ScriptedServer, status: str
 ) -> None:
-    scripted.content = json.dumps({"result": {"operation_id": 1, "status": status}}).encode()
-    for call in (
-        lambda index: index.upsert("memory__a__1", [point(1)]),
-        lambda index: index.set_payload("memory__a__1", [point(1).projection]),
-        lambda index: index.delete("memory__a__1", [point_id("mem-0001")]),
-    ):
+    done, noted = {"operation_id": 1, "status": "completed"}, {"operation_id": 2, "status": status}
+    calls: list[tuple[object, Call]] = [
+        (noted, lambda index: index.upsert("memory__a__1", [point(1)])),
+        (noted, lambda index: index.delete("memory__a__1", [point_id("mem-0001")])),
+        ([done, noted], lambda index: index.set_payload("memory__a__1", [point(1).projection, point(2).projection])),
+    ]
+    for result, call in calls:
+        scripted.content = json.dumps({"result": result}).encode()
         with pytest.raises(IndexUnavailable, match=f"yet: {status}"):
             call(faulty)
 

@@ -203,6 +203,25 @@ def test_a_payload_is_fenced_as_a_point_is(index: VectorIndex, collection: str) 
     assert states[point_id("mem-0002")].projection_sha256 == projection(2, revision=3, scope=("b",)).sha256
 
 
+def test_many_payloads_are_written_in_requests_bounded_by_count_and_bytes(
+    index: VectorIndex, collection: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index.upsert(collection, [point(number) for number in range(1, 9)])
+    monkeypatch.setattr(vector_index, "_BATCH_PAYLOADS", 3)
+    monkeypatch.setattr(vector_index, "_BATCH_BYTES", 2 * 1024)
+    wanted = [projection(number, revision=2, scope=("x" * 900,)) for number in range(1, 9)]
+    sent: list[int] = []
+    overwriting = vector_index._overwriting
+    monkeypatch.setattr(
+        vector_index, "_overwriting", lambda name, part: (sent.append(len(part)), overwriting(name, part))[1]
+    )
+    index.set_payload(collection, wanted)
+    assert sum(sent) == 8
+    assert max(sent) == 1, "two of them are above the bytes"
+    states = index.read(collection, [item.point_id for item in wanted])
+    assert {state.projection_sha256 for state in states.values()} == {item.sha256 for item in wanted}
+
+
 def test_a_payload_alone_makes_no_point(index: VectorIndex, collection: str) -> None:
     index.set_payload(collection, [projection(1)])
     assert index.count(collection) == 0

@@ -40,7 +40,7 @@ def idf(holders: int, points: int) -> float:
 
 
 def fused(dense: float, bm25: float) -> float:
-    return dense + PROFILE.lexical_weight * bm25 / (bm25 + PROFILE.lexical_half)
+    return dense + PROFILE.lexical_weight * bm25**2 / (bm25**2 + PROFILE.lexical_half**2)
 
 
 def test_the_dense_branch_ranks_by_cosine(index: VectorIndex, four: str) -> None:
@@ -158,11 +158,15 @@ def test_branch_scores_of_a_branch_without_vector_are_zero(index: VectorIndex, f
 
 
 def test_the_fused_score_can_be_told_from_the_branch_scores(index: VectorIndex, four: str) -> None:
-    asked = query(NORTH_EAST, words(10, 12))
-    hits = index.search(four, asked)
-    scores = index.branch_scores(four, [hit.point_id for hit in hits], asked)
-    for hit in hits:
-        assert hit.score == pytest.approx(fused(scores[hit.point_id].dense, scores[hit.point_id].bm25), abs=1e-5)
+    """For cards that no search brought; a rank, or a spread, belongs to the hits of one search."""
+    for asked in (query(NORTH_EAST, words(10, 12)), query(NORTH_EAST, Sparse()), query(None, words(10, 12))):
+        hits = index.search(four, asked)
+        scores = index.branch_scores(four, [hit.point_id for hit in hits], asked)
+        for hit in hits:
+            told = scores[hit.point_id]
+            assert hit.score == pytest.approx(asked.fused(told), abs=1e-5)
+            assert asked.fused(told) == pytest.approx(fused(told.dense if asked.dense is not None else 0.0, told.bm25))
+    assert query(NORTH_EAST, words(10), method="rrf").fused(told) is None
 
 
 def test_an_edit_moves_a_card_from_the_old_words_to_the_new(index: VectorIndex, collection: str) -> None:

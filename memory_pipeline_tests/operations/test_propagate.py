@@ -6,11 +6,18 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+import psycopg
 import pytest
 
 from memory_pipeline.core.errors import IncompatibleCollection, ModelMissing
+from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import point_id, project
 from memory_pipeline.core.workspace import Workspace
+from memory_pipeline.embedding.lexical import encoder_of
+from memory_pipeline.index import vector_index
+from memory_pipeline.index.points import IndexPoint
+from memory_pipeline.operations import propagate
 from memory_pipeline.operations.index import index
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.services import Services
@@ -278,7 +285,7 @@ def test_points_deleted_behind_its_back_are_restored_by_index_after_the_registry
 
     report = index(services, workspace.slug)
 
-    assert (report.cards, report.queued, report.drain.upserted, report.drain.embedded) == (2, 2, 2, 0)
+    assert (report.cards, report.drain.upserted, report.drain.embedded) == (2, 2, 0)
     assert services.index.count(collection) == 2
 
 
@@ -367,8 +374,13 @@ def test_points_lost_or_changed_behind_its_back_are_found_and_mended_by_index(
         generation = generations.serving(tx, workspace.slug)
     assert generation is not None
     other = project(card.model_copy(update={"scope": ("altro",)}), generation.format)
+    vector = np.full(generation.format.dimensions, 0.5, dtype=np.float32)
+    before = {proposal.card.id: proposal.scores for proposal in ask(services, workspace.slug, "riammissione").proposals}
     services.index.delete(collection, [point_id("mem-0001")])
-    services.index.set_payload(collection, [other])
+    services.index.upsert(
+        collection,
+        [IndexPoint(other, vector, encoder_of("it", profile_named(generation.format.profile)).document("altro"))],
+    )
 
     report = index(services, workspace.slug)
 
@@ -379,4 +391,95 @@ def test_points_lost_or_changed_behind_its_back_are_found_and_mended_by_index(
         "mem-0002",
         "mem-0003",
     }
+    after = {proposal.card.id: proposal.scores for proposal in ask(services, workspace.slug, "riammissione").proposals}
+    assert after["mem-0002"].dense == pytest.approx(before["mem-0002"].dense), "its vector is its own again"
     assert index(services, workspace.slug).queued == 0
+
+
+def test_a_success_that_wrote_nothing_is_not_taken_for_done(services: Services, workspace: Workspace) -> None:
+    """The server answers a fenced write as any other: here the point is there at a revision that the card never had."""
+    slug = workspace.slug
+    promote(services, slug, [ABLATION, READMISSION])
+    drain(services, slug)
+    with services.database.transaction(Role.INDEXER, slug) as tx:
+        card = cards.get_many(tx, slug, ["mem-0001"])["mem-0001"]
+        generation = generations.serving(tx, slug)
+    assert generation is not None
+    ahead = project(card.model_copy(update={"revision": 9}), generation.format)
+    services.index.set_payload(generation.collection, [ahead])
+
+    revise(services, slug, "mem-0001", detail="cambiata")
+    revise(services, slug, "mem-0002", detail="cambiata anche questa")
+    report = drain(services, slug)
+
+    assert [(failed.card_id, failed.error) for failed in report.failed] == [("mem-0001", "NotAcknowledged")]
+    assert (report.upserted, report.pending) == (1, 1)
+    assert found(ask(services, slug, "cambiata")) == ["mem-0002"], "what is there is not the card's present row"
+
+
+def test_a_delete_that_was_not_committed_leaves_the_point(services: Services, workspace: Workspace) -> None:
+    slug = workspace.slug
+    promote(services, slug, [ABLATION])
+    drain(services, slug)
+    with services.database.transaction(Role.REVIEWER, slug) as tx:
+        tx.execute("UPDATE cards SET status = 'deleted', revision = revision + 1, updated_by = session_user")
+        assert drain(services, slug).removed == 0
+        raise psycopg.Rollback
+
+    assert drain(services, slug).removed == 0
+    assert services.index.count(_collection(services, slug)) == 1
+    assert found(ask(services, slug, "ablazione")) == ["mem-0001"]
+
+
+def test_a_point_too_large_for_any_request_is_named_and_waits_alone(
+    services: Services, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slug = workspace.slug
+    concepts = [f"un concetto dal nome lungo, numero {number}" for number in range(300)]
+    promote(services, slug, [ABLATION, {**READMISSION, "concepts": concepts}, MORTALITY])
+    monkeypatch.setattr(vector_index, "_MAX_REQUEST", 20_000)
+
+    report = drain(services, slug)
+
+    assert (report.upserted, report.pending) == (2, 1)
+    assert [(failed.card_id, failed.error) for failed in report.failed] == [("mem-0002", "PointTooLarge")]
+    monkeypatch.undo()
+    assert drain(services, slug, hurry=True).settled
+
+
+def test_a_backlog_is_drained_batch_by_batch_and_its_texts_are_embedded_once(
+    workspace: Workspace, scripted: tuple[ScriptedOllama, Services], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one batch is written the texts of the next one are embedded: still each once, and counted."""
+    slug = workspace.slug
+    server, services = scripted
+    monkeypatch.setattr(propagate, "BATCH", 4)
+    same = [{"subject": f"concetto {number}", "detail": "uguale per tutti"} for number in range(10)]
+    promote(services, slug, same)
+    told: list[int] = []
+
+    first = drain(services, slug, longest=0, progress=told.append)
+    assert (first.upserted, first.pending) == (4, 6)
+    rest = drain(services, slug, progress=told.append)
+
+    assert (rest.upserted, rest.settled) == (6, True)
+    assert told == [4, 4, 2]
+    texts = [text for batch in server.batches for text in batch if text != "memory"]
+    assert (len(texts), len(set(texts)), first.embedded + rest.embedded) == (10, 10, 10)
+
+
+def test_a_server_that_fails_while_the_next_texts_are_embedded_is_met_by_their_own_batch(
+    workspace: Workspace, scripted: tuple[ScriptedOllama, Services], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slug = workspace.slug
+    server, services = scripted
+    monkeypatch.setattr(propagate, "BATCH", 2)
+    promote(services, slug, [ABLATION, READMISSION, MORTALITY])
+    server.fault = lambda texts: None if any("ablazione" in text for text in texts) else (400, {"error": "boom"})
+
+    report = drain(services, slug)
+
+    assert (report.upserted, report.pending) == (2, 1)
+    assert report.problem is not None
+    server.fault = lambda _: None
+    assert drain(services, slug, hurry=True).settled

@@ -21,7 +21,7 @@ def furnished_workspace(services: Services) -> Iterator[str]:
     """A workspace with a row in every table: two cards from session s1, and what stands beside them."""
     slug = f"t-{uuid.uuid4().hex[:12]}"
     create_workspace(services, Workspace(slug=slug, title="Test", language="it", default_database="cardio"))
-    promote(services, slug, [ABLATION, READMISSION])
+    promote(services, slug, [{**ABLATION, "links": [{"relation": "related", "target": "seq:2"}]}, READMISSION])
     for role, statements in _ROWS.items():
         with services.database.transaction(role, slug) as tx:
             for statement in statements:
@@ -65,6 +65,10 @@ _RESETS = (
 )
 _DERIVED = (
     """
+    INSERT INTO quality_figures (workspace, generation, cards, sampled, golden, golden_sha256)
+    VALUES (%(workspace)s, 1, 0, 0, 0, repeat('0', 64))
+    """,
+    """
     INSERT INTO collections (workspace, collection, alias, model, dimensions)
     VALUES (%(workspace)s, 'none__' || %(workspace)s, 'none', 'm', 1)
     """,
@@ -75,6 +79,11 @@ _DERIVED = (
     """,
     "INSERT INTO projections (workspace, generation, card_id, revision) VALUES (%(workspace)s, 1, 'mem-0001', 1)",
     """
+    INSERT INTO tombstones (workspace, generation, card_id, verify_until)
+    VALUES (%(workspace)s, 1, 'mem-0002', 'infinity')
+    """,
+    "INSERT INTO registry_epoch (workspace) VALUES (%(workspace)s)",
+    """
     INSERT INTO dense_embeddings (workspace, model_digest, text_sha256, dimensions, vector, pooled)
     VALUES (%(workspace)s, 'd', repeat('0', 64), 1, '\\x00000000', false)
     """,
@@ -82,11 +91,23 @@ _DERIVED = (
     INSERT INTO sparse_embeddings (workspace, analyser, text_sha256, indices, weights)
     VALUES (%(workspace)s, 'a', repeat('0', 64), '{1}', '{1}')
     """,
+    """
+    INSERT INTO repair_proposals (workspace, finding, occurrence, kind, reason, repair)
+    VALUES (%(workspace)s, repeat('0', 64), 1, 'marker_without_card', 'x', 'dismiss')
+    """,
+    """
+    INSERT INTO repair_outcomes (workspace, proposal_id, outcome)
+    SELECT workspace, proposal_id, 'obsolete' FROM repair_proposals
+    """,
 )
-_REFUSED = (
+_REVIEWED = (
+    """
+    INSERT INTO golden_queries (workspace, question, question_sha256, database, expected)
+    VALUES (%(workspace)s, 'x', repeat('0', 64), 'x', '{mem-0001}')
+    """,
     """
     INSERT INTO import_quarantine (workspace, file_sha256, line_number, reason, message, line)
     VALUES (%(workspace)s, repeat('0', 64), 1, 'shape', 'x', '')
     """,
 )
-_ROWS = {Role.HARNESS: _FILES, Role.OWNER: _RESETS, Role.INDEXER: _DERIVED, Role.REVIEWER: _REFUSED}
+_ROWS = {Role.HARNESS: _FILES, Role.OWNER: _RESETS, Role.INDEXER: _DERIVED, Role.REVIEWER: _REVIEWED}

@@ -10,8 +10,8 @@ import pytest
 
 from memory_pipeline.core.errors import SecretsElsewhere
 from memory_pipeline.settings import Settings
-from memory_pipeline.store.bootstrap import bootstrap
-from memory_pipeline.store.database import Database, Role
+from memory_pipeline.store.bootstrap import DAGSTER_ROLE, bootstrap
+from memory_pipeline.store.database import Database, Role, server_conninfo
 
 pytestmark = pytest.mark.embedded
 
@@ -42,3 +42,11 @@ def test_a_repetition_changes_no_password_and_secrets_are_their_owners_alone(set
 
     assert {file.name: file.read_text() for file in settings.secrets.iterdir()} == before
     assert {file.stat().st_mode & 0o777 for file in settings.secrets.iterdir()} == {0o600}
+
+
+@pytest.mark.parametrize("database", ["postgres", "template1"])
+def test_no_login_reaches_the_databases_that_a_server_comes_with(settings: Settings, database: str) -> None:
+    for login in (DAGSTER_ROLE, *Role):
+        password = settings.secret(login).get_secret_value()
+        with pytest.raises(psycopg.OperationalError, match="permission denied"):
+            psycopg.connect(server_conninfo(settings, user=login, password=password, database=database))

@@ -77,7 +77,7 @@ def ledgers(draw: st.DrawFn) -> list[Row]:
 # --- the property ------------------------------------------------------------------------------------------------
 
 
-@examples(400)
+@examples(150)
 @given(sessions=st.lists(ledgers(), min_size=1, max_size=25))
 def test_sql_and_reference_give_every_row_the_same_status(
     services: Services, workspace: Workspace, sessions: list[list[Row]]

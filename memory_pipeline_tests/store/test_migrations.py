@@ -21,7 +21,7 @@ from memory_pipeline.store import generations, workspaces
 from memory_pipeline.store.bootstrap import bootstrap
 from memory_pipeline.store.database import Database, Role, server_conninfo
 from memory_pipeline.store.migrations import load_migrations, migrate, migrations_folder, require_current
-from memory_pipeline_tests.core.builders import content
+from memory_pipeline_tests.core.builders import content, requires
 from memory_pipeline_tests.store.scenes import insert_card, scalar
 
 NAMES = [migration.name for migration in load_migrations()]
@@ -114,7 +114,7 @@ def test_cards_of_the_dense_index_stay_as_they_are_and_wait_for_both_vectors(fre
         for slug, count in (("one", 3), ("two", 1), ("none", 0)):
             _make_workspace(database, slug)
             for number in range(1, count + 1):
-                insert_card(database, slug, number, content(detail=f"regola {number}"))
+                insert_card(database, slug, number, content(detail=f"regola {number}", links=(requires("mem-0001"),)))
         with database.transaction(Role.INDEXER, "one") as tx:  # one card is indexed, one still waits, one is deleted
             tx.execute("UPDATE propagations SET state = 'done' WHERE card_id <> 'mem-0002'")
         with database.transaction(Role.REVIEWER, "one") as tx:
@@ -130,6 +130,9 @@ def test_cards_of_the_dense_index_stay_as_they_are_and_wait_for_both_vectors(fre
         assert _pending(database, "one") == [("mem-0001", 1), ("mem-0002", 1)]
         assert _pending(database, "two") == [("mem-0001", 1)]
         assert _pending(database, "none") == []
+        assert scalar(database, Role.READER, "one", "SELECT array_agg(card_id ORDER BY card_id) FROM card_links") == [
+            *("mem-0001", "mem-0002", "mem-0003")
+        ]
         with database.transaction(Role.READER, "one") as tx:
             assert generations.serving(tx, "one") is None
 

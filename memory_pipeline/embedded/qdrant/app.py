@@ -61,10 +61,12 @@ _READING: list[tuple[str, str, Handler]] = [
 _WITH_BODY: list[tuple[str, str, Handler]] = [
     ("POST", "/collections/aliases", collections_api.change_aliases),
     ("PUT", "/collections/{name}", collections_api.create_collection),
+    ("PATCH", "/collections/{name}", collections_api.update_collection),
     ("PUT", "/collections/{name}/index", collections_api.create_index),
     ("PUT", "/collections/{name}/vectors/{vector_name}", collections_api.create_vector),
     ("PUT", "/collections/{name}/points", points_api.upsert),
     ("POST", "/collections/{name}/points", points_api.retrieve),
+    ("POST", "/collections/{name}/points/batch", points_api.batch),
     ("POST", "/collections/{name}/points/query", points_api.query),
     ("POST", "/collections/{name}/points/query/batch", points_api.query_batch),
     ("POST", "/collections/{name}/points/scroll", points_api.scroll),

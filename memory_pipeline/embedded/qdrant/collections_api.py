@@ -8,7 +8,7 @@ from memory_pipeline.embedded.qdrant import answers, body
 from memory_pipeline.embedded.qdrant.answers import Answer
 from memory_pipeline.embedded.qdrant.body import Json
 from memory_pipeline.embedded.qdrant.calls import Call
-from memory_pipeline.embedded.qdrant.errors import NameRefused, ValueRefused
+from memory_pipeline.embedded.qdrant.errors import NameRefused, NotServed, ValueRefused
 from memory_pipeline.embedded.qdrant.indexes import read_index, type_of
 from memory_pipeline.embedded.qdrant.registry import State
 from memory_pipeline.embedded.qdrant.schema import read_added_vector, read_collection
@@ -19,6 +19,15 @@ _ALIAS_ACTIONS = {
     "delete_alias": ("alias_name",),
     "rename_alias": ("old_alias_name", "new_alias_name"),
 }
+_TUNED_LATER = (
+    "vectors",
+    "sparse_vectors",
+    "params",
+    "hnsw_config",
+    "optimizers_config",
+    "quantization_config",
+    "strict_mode_config",
+)
 
 
 def list_collections(storage: Storage, _: Call) -> Answer:
@@ -33,6 +42,18 @@ def create_collection(storage: Storage, call: Call) -> bool:
         raise NameRefused(f"collection name {problem}")
     storage.state.refuse_taken(call.collection)
     storage.create(call.collection, read_collection(call.body))
+    return True
+
+
+def update_collection(storage: Storage, call: Call) -> bool:
+    """`PATCH /collections/{name}`: its metadata alone. Keys are merged into those there are, a null removes one."""
+    given = body.fields(call.body, "", ("metadata", *_TUNED_LATER))
+    for name in _TUNED_LATER:
+        if name in given:
+            raise NotServed(f"a change of `{name}`")
+    storage.collection(call.collection)
+    if "metadata" in given:
+        storage.set_metadata(call.collection, body.payload(given["metadata"], "metadata"))
     return True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import qdrant_edge as edge
@@ -40,6 +41,22 @@ def upsert(storage: Storage, call: Call) -> Answer:
     """`PUT /collections/{name}/points`."""
     operation = read_upsert(call.body, storage.collection(call.collection))
     return call.updated(storage.write(call.collection, operation))
+
+
+def batch(storage: Storage, call: Call) -> list[Answer]:
+    """`POST /collections/{name}/points/batch`: several writes in their order, each as if it were sent alone.
+
+    The first that is refused ends it; those before it stay written, as in the real server.
+    """
+    given = body.fields(call.body, "", ("operations",))
+    storage.collection(call.collection)
+    chosen = []
+    for index, item in enumerate(body.items(body.required(given, "operations", ""), "operations")):
+        place = f"operations[{index}]"
+        fields = body.fields(item, place, _BATCHED)
+        kind = body.only_one(fields, place, _BATCHED)
+        chosen.append((_BATCHED[kind], fields[kind]))
+    return [write(storage, replace(call, body=content)) for write, content in chosen]
 
 
 def delete_points(storage: Storage, call: Call) -> Answer:
@@ -135,6 +152,18 @@ def query_batch(storage: Storage, call: Call) -> list[Answer]:
     request = read_query_batch(call.body, storage.collection(call.collection))
     results = storage.read(call.collection, lambda shard: shard.query_batch(request))
     return [{"points": [answers.scored(point) for point in found]} for found in results]
+
+
+_BATCHED: dict[str, Callable[[Storage, Call], Answer]] = {
+    "upsert": upsert,
+    "delete": delete_points,
+    "set_payload": set_payload,
+    "overwrite_payload": overwrite_payload,
+    "delete_payload": delete_payload,
+    "clear_payload": clear_payload,
+    "update_vectors": update_vectors,
+    "delete_vectors": delete_vectors,
+}
 
 
 def _write_payload(storage: Storage, call: Call, twin: _Twin) -> Answer:

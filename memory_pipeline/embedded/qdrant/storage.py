@@ -107,6 +107,13 @@ class Storage:
             raise _failed(actual, fault) from fault
         return next(self._operations)
 
+    def set_metadata(self, name: str, changes: dict[str, Json]) -> None:
+        """Merge keys into the collection's metadata, on the disk when this returns; a null removes its key."""
+        collection = self.collection(name)
+        merged = {**(collection.metadata or {}), **changes}
+        left = {key: value for key, value in merged.items() if value is not None}
+        self._replace(name, collection.model_copy(update={"metadata": left}))
+
     def set_index(self, name: str, field: str, schema: Json) -> int:
         """Make a payload index; it counts once it is in the registry."""
         number = self.write(name, create_index(field, schema))

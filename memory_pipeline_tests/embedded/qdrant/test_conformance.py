@@ -81,6 +81,21 @@ def test_a_collection_is_shown_as_it_was_made(target: Target) -> None:
     assert info.payload_schema == {}
 
 
+def test_metadata_is_merged_and_a_null_removes_its_key(target: Target) -> None:
+    name = target.collection()
+    target.client.upsert(name, [point(1)], wait=True)
+    assert target.client.get_collection(name).config.metadata is None
+    assert target.client.update_collection(name, metadata={"a": 1, "b": {"c": 2}})
+    assert target.client.update_collection(name, metadata={"a": 3, "d": "4"})
+    assert target.client.get_collection(name).config.metadata == {"a": 3, "b": {"c": 2}, "d": "4"}
+    assert target.client.update_collection(name, metadata={"b": None})
+    assert target.client.get_collection(name).config.metadata == {"a": 3, "d": "4"}
+    assert target.client.count(name).count == 1
+    with pytest.raises(UnexpectedResponse) as refused:
+        target.client.update_collection(target.name(), metadata={"a": 1})
+    assert refused.value.status_code == 404
+
+
 def test_a_collection_with_one_unnamed_vector(target: Target) -> None:
     name = target.collection(vectors_config=models.VectorParams(size=2, distance=models.Distance.DOT))
     vectors = target.client.get_collection(name).config.params.vectors
@@ -359,6 +374,28 @@ def test_payload_operations(target: Target) -> None:
     client.overwrite_payload(name, {"only": True}, points=[1], wait=True)
     client.clear_payload(name, models.FilterSelector(filter=only_2), wait=True)
     assert payloads(target, name) == {1: {"only": True}, 2: {}}
+
+
+def test_several_writes_in_one_request_are_done_in_their_order(target: Target) -> None:
+    name = target.collection()
+    only_1 = models.Filter(must=[models.HasIdCondition(has_id=[1])])
+    results = target.client.batch_update_points(
+        name,
+        [
+            models.UpsertOperation(upsert=models.PointsList(points=[point(1, a=1), point(2, a=2), point(3, a=3)])),
+            models.SetPayloadOperation(set_payload=models.SetPayload(payload={"b": 1}, points=[2])),
+            models.OverwritePayloadOperation(
+                overwrite_payload=models.SetPayload(payload={"only": True}, filter=only_1)
+            ),
+            models.DeleteOperation(delete=models.PointIdsList(points=[3])),
+        ],
+        wait=True,
+    )
+    assert [result.status for result in results] == [models.UpdateStatus.COMPLETED] * 4
+    assert payloads(target, name) == {1: {"only": True}, 2: {"a": 2, "b": 1}}
+    missing = models.SetPayloadOperation(set_payload=models.SetPayload(payload={"c": 1}, points=[9]))
+    with pytest.raises(UnexpectedResponse):
+        target.client.batch_update_points(name, [missing], wait=True)
 
 
 @pytest.mark.parametrize(

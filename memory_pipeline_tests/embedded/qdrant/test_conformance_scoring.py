@@ -189,6 +189,45 @@ def test_distribution_based_score_fusion(target: Target, hybrid: str) -> None:
     same(target.client.query_points(hybrid, prefetch=prefetches(), query=query), expected)
 
 
+def test_a_branch_that_finds_nothing_leaves_the_other_as_it_is(target: Target, hybrid: str) -> None:
+    """By ranks each hit keeps its reciprocal rank, by spread its place in the spread of its own branch."""
+    branches = [prefetches()[0], models.Prefetch(query=sparse({99: 1.0}), using="bm25", limit=10)]
+    ranks = models.FusionQuery(fusion=models.Fusion.RRF)
+    order = ranking(dense_scores())
+    same(
+        target.client.query_points(hybrid, prefetch=branches, query=ranks),
+        {number: 1 / (2 + rank) for rank, number in enumerate(order)},
+    )
+    mean, deviation = statistics.mean(dense_scores().values()), statistics.stdev(dense_scores().values())
+    same(
+        target.client.query_points(hybrid, prefetch=branches, query=models.FusionQuery(fusion=models.Fusion.DBSF)),
+        {number: 0.5 + (score - mean) / (6 * deviation) for number, score in dense_scores().items()},
+    )
+
+
+def test_a_branch_without_spread_gives_every_hit_the_middle(target: Target, hybrid: str) -> None:
+    """One hit, or hits that all score alike: there is no deviation to divide by."""
+    alone = models.Prefetch(query=sparse(TERMS), using="bm25", limit=1)
+    query = models.FusionQuery(fusion=models.Fusion.DBSF)
+    (best,) = target.client.query_points(hybrid, prefetch=alone, query=query).points
+    assert (best.id, best.score) == (ranking(bm25_scores())[0], pytest.approx(0.5))
+
+
+def test_the_k_of_the_paper_is_one_more_here(target: Target, hybrid: str) -> None:
+    """The paper's 1 / (60 + rank), ranks from 1, is k = 61, for ranks begin at 0."""
+    query = models.RrfQuery(rrf=models.Rrf(k=61))
+    dense = [prefetches()[0], prefetches()[0]]
+    scores = [point.score for point in target.client.query_points(hybrid, prefetch=dense, query=query, limit=2).points]
+    assert scores == pytest.approx([2 / 61, 2 / 62])
+
+
+def test_weights_must_be_as_many_as_branches(target: Target, hybrid: str) -> None:
+    query = {"rrf": {"weights": [1.0, 2.0, 3.0]}}
+    branches = [{"query": QUESTION, "using": "dense"}, {"query": sparse(TERMS).model_dump(), "using": "bm25"}]
+    response = target.post(f"/collections/{hybrid}/points/query", {"prefetch": branches, "query": query})
+    assert response.status_code == 400, response.text
+
+
 @pytest.mark.parametrize("fusion", [models.Fusion.RRF, models.Fusion.DBSF])
 def test_a_filter_at_the_root_of_a_fusion_holds(target: Target, hybrid: str, fusion: models.Fusion) -> None:
     memories = models.Filter(must=[models.FieldCondition(key="kind", match=models.MatchValue(value="memory"))])
@@ -207,10 +246,10 @@ def test_a_filter_that_leaves_nothing_gives_an_empty_answer(target: Target, hybr
 
 
 def hybrid_formula(weight: float = 0.5, half: float = 5.0) -> models.FormulaQuery:
-    """cosine + weight * b / (b + half), where a branch did not find the point its score is 0."""
-    share = models.DivExpression(
-        div=models.DivParams(left="$score[1]", right=models.SumExpression(sum=["$score[1]", half]))
-    )
+    """cosine + weight * b² / (b² + half²), where a branch did not find the point its score is 0."""
+    square = models.MultExpression(mult=["$score[1]", "$score[1]"])
+    total = models.SumExpression(sum=[square, half**2])
+    share = models.DivExpression(div=models.DivParams(left=square, right=total, by_zero_default=0.0))
     return models.FormulaQuery(
         formula=models.SumExpression(sum=["$score[0]", models.MultExpression(mult=[weight, share])]),
         defaults={"$score[0]": 0.0, "$score[1]": 0.0},
@@ -220,7 +259,7 @@ def hybrid_formula(weight: float = 0.5, half: float = 5.0) -> models.FormulaQuer
 def test_a_formula_over_the_scores_of_both_branches(target: Target, hybrid: str) -> None:
     bm25 = bm25_scores()
     assert len(bm25) == len(DENSE)
-    expected = {n: score + 0.5 * bm25[n] / (bm25[n] + 5.0) for n, score in dense_scores().items()}
+    expected = {n: score + 0.5 * bm25[n] ** 2 / (bm25[n] ** 2 + 25.0) for n, score in dense_scores().items()}
     same(target.client.query_points(hybrid, prefetch=prefetches(), query=hybrid_formula()), expected)
 
 

@@ -35,8 +35,6 @@ def name(embedded: Target) -> str:
         ("POST", "/collections/{name}/snapshots"),
         ("GET", "/collections/{name}/snapshots"),
         ("PUT", "/collections/{name}/snapshots/recover"),
-        ("PATCH", "/collections/{name}"),
-        ("POST", "/collections/{name}/points/batch"),
         ("POST", "/collections/{name}/points/query/groups"),
         ("POST", "/collections/{name}/points/search"),
         ("POST", "/collections/{name}/points/recommend"),

@@ -1,0 +1,1 @@
+"""What the pipeline costs over the bare limit of its servers, each ratio taken within one run on one machine."""
