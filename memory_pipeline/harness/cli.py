@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import os
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 
 from memory_pipeline.core.errors import ConfigurationError, MemoryPipelineError
 from memory_pipeline.harness.output import print_error, print_usage_error
+from memory_pipeline.harness.streams import answered, open_streams
 from memory_pipeline.settings import Settings
 
 _COMMANDS = {
@@ -25,6 +27,8 @@ _COMMANDS = {
     "bootstrap": "stack:bootstrap_command",
     "migrate": "stack:migrate_command",
     "dev": "dev:dev",
+    "service": "service:service",
+    "doctor": "doctor:doctor",
     "demo": "demo:demo",
     "workspace": "workspace:workspace",
     "ledger": "ledger:ledger",
@@ -32,9 +36,15 @@ _COMMANDS = {
     "session": "session:session",
     "search": "search:search",
     "index": "index:index_command",
+    "propagation": "propagation:propagation",
+    "consistency": "consistency:consistency_command",
+    "reconcile": "reconcile:reconcile_command",
+    "repairs": "repairs:repairs",
     "cards": "cards:cards",
     "registry": "registry:registry",
     "audit": "audit:audit_command",
+    "evaluate": "evaluate:evaluate_command",
+    "golden": "golden:golden",
 }
 
 
@@ -58,7 +68,8 @@ def cli() -> None:
     """Keeps the reusable knowledge of a text-to-SQL assistant.
 
     Exit codes: 0 done, 1 a defect of this program, 2 wrong usage, 10 bad input, 11 not found, 12 conflict, 13 refused,
-    20 configuration, 30 PostgreSQL, 31 Qdrant, 32 embedder, 40 embedded stack, 50 not indexed.
+    14 done but not told, 20 configuration, 30 PostgreSQL, 31 Qdrant, 32 embedder, 40 embedded stack, 50 not indexed,
+    51 drift, 60 Dagster.
     """
 
 
@@ -71,8 +82,20 @@ def _bad_setting(error: ValidationError) -> ConfigurationError:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with the code of what came of it."""
+    open_streams()
+    _forget_other_servers()
     given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(_run(given))
+    sys.exit(answered(lambda: _run(given)))
+
+
+def _forget_other_servers() -> None:
+    """Take PostgreSQL's own variables, which lead its drivers elsewhere (PGSERVICE, PGHOSTADDR), from this process.
+
+    Where the registry is, MEMORY_POSTGRES_* say. Certificates and keys of the login are left.
+    """
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        if not name.startswith(("PGSSL", "PGGSS", "PGKRB")):
+            del os.environ[name]
 
 
 def _run(arguments: list[str]) -> int:

@@ -18,16 +18,25 @@ from memory_pipeline.core.workspace import Workspace, WorkspaceStatus
 from memory_pipeline.operations.audit import Audit
 from memory_pipeline.operations.cards import CardList, ShownCard
 from memory_pipeline.operations.close import ClosedSession
+from memory_pipeline.operations.consistency import DriftReport
 from memory_pipeline.operations.curate import Curated
 from memory_pipeline.operations.decide import Decision
+from memory_pipeline.operations.doctor import Finding
+from memory_pipeline.operations.evaluate import Evaluation
+from memory_pipeline.operations.golden import GoldenAdded, GoldenList
 from memory_pipeline.operations.inbox import InboxProblem, InboxRead
 from memory_pipeline.operations.index import IndexReport
 from memory_pipeline.operations.ledger import Appended, Exported, Ledger, Quarantine, SourceReset
+from memory_pipeline.operations.outbox import Outbox, Retried
 from memory_pipeline.operations.preview import Preview
 from memory_pipeline.operations.propagate import DrainReport, Problem
+from memory_pipeline.operations.quality import AcceptedQuality
+from memory_pipeline.operations.rebuild import RebuildReport
 from memory_pipeline.operations.recall import Recall
+from memory_pipeline.operations.reconcile import ReconcileReport
 from memory_pipeline.operations.registry import RegistryFile
 from memory_pipeline.operations.registry_import import ImportReport
+from memory_pipeline.operations.repairs import RepairList
 from memory_pipeline.operations.workspaces import ChangedWorkspace
 
 VERSION = 1
@@ -156,6 +165,24 @@ class IndexAnswer(Answer, IndexReport):
     status: Literal["ok", "incomplete"]
 
 
+class RebuildAnswer(Answer, RebuildReport):
+    """`index --rebuild`. Incomplete where cards wait after the switch, or the alias has not followed yet."""
+
+    status: Literal["ok", "incomplete"]
+
+
+class OutboxAnswer(Answer, Outbox):
+    """`propagation list`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class RetryAnswer(Answer, Retried):
+    """`propagation retry`. Incomplete where something still waits."""
+
+    status: Literal["ok", "incomplete"]
+
+
 class CardListAnswer(Answer, CardList):
     """`cards list`."""
 
@@ -176,6 +203,24 @@ class CurateAnswer(Answer, Curated):
     propagation_problem: Problem | None = None
 
 
+class ConsistencyAnswer(Answer, DriftReport):
+    """`consistency`. Counts are of every finding, of which some are shown."""
+
+    status: Literal["consistent", "drift"]
+
+
+class ReconcileAnswer(Answer, ReconcileReport):
+    """`reconcile`. Incomplete where something still waits, or stays since it was not certain to be wrong."""
+
+    status: Literal["dry_run", "ok", "incomplete"]
+
+
+class RepairListAnswer(Answer, RepairList):
+    """`repairs list`."""
+
+    status: Literal["ok"] = "ok"
+
+
 class RegistryExportAnswer(Answer, RegistryFile):
     """`registry export`."""
 
@@ -194,6 +239,38 @@ class AuditAnswer(Answer, Audit):
     """`audit`."""
 
     status: Literal["ok"] = "ok"
+
+
+class EvaluateAnswer(Answer, Evaluation):
+    """`evaluate`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class GoldenAddAnswer(Answer, GoldenAdded):
+    """`golden add`, `golden import`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class GoldenListAnswer(Answer, GoldenList):
+    """`golden list`."""
+
+    status: Literal["ok"] = "ok"
+
+
+class GoldenAcceptAnswer(Answer, AcceptedQuality):
+    """`golden accept`."""
+
+    status: Literal["accepted"] = "accepted"
+
+
+class DoctorAnswer(Answer):
+    """`doctor`. The status is the worst state of any finding; `exit_code` that of the first one that is ill."""
+
+    status: Literal["well", "warning", "unknown", "ill"]
+    exit_code: int
+    findings: tuple[Finding, ...]
 
 
 class ErrorAnswer(Answer):
@@ -222,12 +299,23 @@ ANSWERS: tuple[type[Answer], ...] = (
     SessionAnswer,
     SearchAnswer,
     IndexAnswer,
+    RebuildAnswer,
+    OutboxAnswer,
+    RetryAnswer,
     CardListAnswer,
     CardAnswer,
     CurateAnswer,
+    ConsistencyAnswer,
+    ReconcileAnswer,
+    RepairListAnswer,
     RegistryExportAnswer,
     RegistryImportAnswer,
     AuditAnswer,
+    EvaluateAnswer,
+    GoldenAddAnswer,
+    GoldenListAnswer,
+    GoldenAcceptAnswer,
+    DoctorAnswer,
     ErrorAnswer,
 )
 

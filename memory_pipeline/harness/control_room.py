@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from memory_pipeline.core.errors import StoreUnavailable
+import psycopg
+
+from memory_pipeline.core.errors import ControlRoomUnavailable, MemoryPipelineError, StoreUnavailable
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.bootstrap import DAGSTER_DATABASE, DAGSTER_ROLE
+from memory_pipeline.store.database import server_conninfo
 
 if TYPE_CHECKING:
     from dagster import DagsterInstance
+
+    from memory_pipeline.operations.doctor import Finding
+
+LOCATION = "memory_pipeline"
+"""The name of the code location, whoever serves it."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -29,11 +38,17 @@ def dagster_environment(settings: Settings) -> dict[str, str]:
     settings.require_servers("postgres_host")
     home = (settings.state / "dagster").resolve()
     home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_bytes(deployed("dagster.yaml").read_bytes())
+    _write_instance_file(home)
+    # Absolute, for Dagster's processes run in folders of their own.
+    folders = {
+        "MEMORY_STATE": settings.state,
+        "MEMORY_SECRETS_DIR": settings.secrets_dir,
+        "MEMORY_INBOX": settings.inbox,
+    }
     return {
         **os.environ,
+        **{name: str(folder.resolve()) for name, folder in folders.items() if folder is not None},
         "DAGSTER_HOME": str(home),
-        "MEMORY_STATE": str(settings.state.resolve()),
         "MEMORY_DAGSTER_PG_URL": _dagster_url(settings),
     }
 
@@ -49,15 +64,84 @@ def dagster_instance(settings: Settings) -> Iterator[DagsterInstance]:
     from dagster_postgres.utils import DagsterPostgresException
     from sqlalchemy.exc import OperationalError
 
-    os.environ.update(dagster_environment(settings))
+    _require_database(settings)
     try:
-        with DagsterInstance.get() as instance:
+        with _variables(dagster_environment(settings)), DagsterInstance.get() as instance:
             yield instance
     except (DagsterPostgresException, OperationalError) as error:
-        raise StoreUnavailable(
-            f"Dagster's database is not available: {next(iter(str(error).splitlines()), type(error).__name__)}",
-            hint="run memory-pipeline up, then repeat",
-        ) from error
+        raise _unavailable(error) from error
+
+
+def _require_database(settings: Settings) -> None:
+    """Say at once that Dagster's database is not there: its own code tries for ten seconds, and warns each time."""
+    password = settings.secret(DAGSTER_ROLE).get_secret_value()
+    settings.require_servers("postgres_host")
+    conninfo = server_conninfo(settings, user=DAGSTER_ROLE, password=password, database=DAGSTER_DATABASE)
+    try:
+        psycopg.connect(conninfo).close()
+    except psycopg.OperationalError as error:
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"Dagster's database is not available: {next(iter(str(error).splitlines()), type(error).__name__)}",
+        hint="run memory-pipeline up, then repeat",
+    )
+
+
+@contextmanager
+def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """The environment that Dagster reads, put back afterwards."""
+    before = dict(os.environ)
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name in wanted.keys() - before.keys():
+            os.environ.pop(name, None)
+        os.environ.update({name: before[name] for name in wanted.keys() & before.keys()})
+
+
+def daemon_findings(settings: Settings) -> Iterator[Finding]:
+    """Whether Dagster's daemon lives: without it sensors, schedules and the queue stand still."""
+    from memory_pipeline.operations.doctor import Finding, finding_of
+
+    try:
+        with dagster_instance(settings) as instance:
+            silent, last = _silent_daemons(instance)
+    except MemoryPipelineError as error:
+        yield finding_of("daemon", error)
+        return
+    start = "start it: memory-pipeline dev, or memory-pipeline service daemon"
+    if not silent:
+        yield Finding(check="daemon", state="well", told="every part gave a sign of life lately")
+    elif last is None:
+        yield Finding(check="daemon", state="warning", told="it has never run: nothing happens by itself", do=start)
+    else:
+        told = f"no sign of life from {', '.join(silent)} since {last:%Y-%m-%d %H:%M:%S %Z} at the latest"
+        code = ControlRoomUnavailable.exit_code
+        yield Finding(check="daemon", state="ill", told=told, do=start, exit_code=code)
+
+
+def _silent_daemons(instance: DagsterInstance) -> tuple[list[str], datetime | None]:
+    """The parts of the daemon that are not well, and when any of them was last heard of."""
+    from dagster._daemon.controller import get_daemon_statuses
+
+    statuses = get_daemon_statuses(instance, instance.get_required_daemon_types(), ignore_errors=True)
+    silent = sorted(name for name, status in statuses.items() if not status.healthy)
+    beats = [status.last_heartbeat.timestamp for status in statuses.values() if status.last_heartbeat]
+    return silent, datetime.fromtimestamp(max(beats), UTC) if beats else None
+
+
+def _write_instance_file(home: Path) -> None:
+    """Put the project's dagster.yaml into a home; whole, for several processes may share it and start at once."""
+    wanted, path = deployed("dagster.yaml").read_bytes(), home / "dagster.yaml"
+    if path.is_file() and path.read_bytes() == wanted:
+        return
+    beside = path.with_name(f".dagster.yaml.{os.getpid()}")
+    beside.write_bytes(wanted)
+    beside.replace(path)
 
 
 def _dagster_url(settings: Settings) -> str:

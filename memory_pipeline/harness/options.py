@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from memory_pipeline import logs
 from memory_pipeline.core.errors import BadRuntime
 from memory_pipeline.core.workspace import require_slug
 from memory_pipeline.harness.runtime import Runtime, load_runtime
@@ -38,7 +39,9 @@ def workspace_options(function: _Function) -> _Function:
 
 def open_services() -> Services:
     """The collaborators of a command, after the environment and the stack file."""
-    return Services(Settings(), via="cli")
+    settings = Settings()
+    logs.configure(settings.log, settings.log_level)
+    return Services(settings, via="cli")
 
 
 def resolve_workspace(slug: str | None, config: Path | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -10,11 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from memory_pipeline.core.errors import MemoryPipelineError
+from memory_pipeline.harness.streams import tell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from memory_pipeline.harness.contract import Answer
+    from memory_pipeline.operations.propagate import DrainReport
 
 
 def print_json(answer: Answer) -> None:
@@ -28,7 +29,7 @@ def print_error(error: MemoryPipelineError, *, as_json: bool) -> None:
         from memory_pipeline.harness.contract import error_answer
 
         print_json(error_answer(error))
-    click.echo(f"{error.name}: {printable(error.message)}\n  {printable(error.hint)}", err=True)
+    tell(f"{error.name}: {printable(error.message)}\n  {printable(error.hint)}")
 
 
 def print_usage_error(error: click.ClickException) -> None:
@@ -47,8 +48,7 @@ def print_usage_error(error: click.ClickException) -> None:
 
 def say(message: str) -> None:
     """A message on the way, to standard error."""
-    with contextlib.suppress(BrokenPipeError):  # nobody listens; the work goes on
-        click.echo(message, err=True)
+    tell(message)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str = "none") -> None:
@@ -67,6 +67,20 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         console.print(table)
     else:
         console.print(Text(f"{title}: {empty}"))
+
+
+def print_drain(drained: DrainReport) -> None:
+    """What a drain did, what it left, and what stopped it."""
+    click.echo(
+        f"{drained.upserted} upserted, {drained.payload_only} payloads, {drained.removed} removed, "
+        f"{drained.embedded} embedded; {drained.pending} pending, {drained.parked} parked"
+    )
+    if drained.failed:
+        print_table(
+            "waiting", ("card", "error", "what happened"), [(f.card_id, f.error, f.message) for f in drained.failed]
+        )
+    if drained.problem:
+        say(f"stopped by {drained.problem.error}: {drained.problem.message} ({drained.problem.hint})")
 
 
 def printable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import yaml
@@ -12,6 +13,7 @@ from memory_pipeline.core.errors import BadRuntime
 from memory_pipeline.core.languages import require_language
 from memory_pipeline.core.workspace import require_slug
 
+_LONGEST = 1_000_000  # bytes
 _EXAMPLE = "see docs/harness.md for an example"
 
 
@@ -44,13 +46,18 @@ def load_runtime(path: Path) -> Runtime:
     """Read a runtime file.
 
     Raises:
-        BadRuntime: it cannot be read, is not YAML, or has a field missing, unknown or of the wrong shape.
+        BadRuntime: it is no regular file, cannot be read, is not YAML, or has a field missing, unknown or of the
+            wrong shape.
         BadWorkspace, UnknownLanguage, BadDependency: a value that cannot be.
     """
     try:
-        return parse_runtime(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST:  # a pipe might never end, or never begin
+            raise BadRuntime(f"{path} is not a regular file of at most {_LONGEST:,} bytes", hint=_EXAMPLE)
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:  # the second: a text that is not UTF-8, a path with a NUL in it
         raise BadRuntime(f"{path} cannot be read: {error}", hint=_EXAMPLE) from error
+    return parse_runtime(text, str(path))
 
 
 def parse_runtime(text: str, name: str) -> Runtime:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import psycopg
 
-from memory_pipeline.core.errors import StoreUnavailable
+from memory_pipeline.core.errors import ConfigurationError, StoreUnavailable
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.bootstrap import bootstrap
 from memory_pipeline.store.database import Database, Role
@@ -24,6 +25,7 @@ def start(settings: Settings, say: Say) -> Settings:
     Raises:
         EmbeddedError: a server cannot start.
         StoreUnavailable, MigrationChanged, MigrationsAhead: the registry cannot be made ready.
+        ConfigurationError: the inbox cannot be made.
     """
     from memory_pipeline.embedded.stack import EmbeddedStack
 
@@ -44,8 +46,18 @@ def start(settings: Settings, say: Say) -> Settings:
             ) from error
     for name in apply_migrations(ready):
         say(f"applied migration {name}")
-    ready.inbox_path.mkdir(parents=True, exist_ok=True)
+    _make_inbox(ready.inbox_path)
     return ready
+
+
+def _make_inbox(inbox: Path) -> None:
+    try:
+        inbox.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the inbox {inbox} cannot be made: {error.strerror}",
+            hint="move away what is there, or set MEMORY_INBOX to a folder that you may write",
+        ) from error
 
 
 def apply_migrations(settings: Settings) -> list[str]:

@@ -34,7 +34,7 @@ def runtime(workspace: Workspace, tmp_path: Path) -> str:
     return str(file)
 
 
-def test_the_whole_path_by_commands(cli: Cli, runtime: str) -> None:
+def test_the_whole_path_by_commands(program: Cli, runtime: str) -> None:
     lines = b"\n".join(
         [
             line("session_opened", question="Quante ablazioni per anno?"),
@@ -43,24 +43,24 @@ def test_the_whole_path_by_commands(cli: Cli, runtime: str) -> None:
         ]
     ).decode()
 
-    appended = answer(cli("ledger", "append", "-c", runtime, "-s", "s1", "--json", stdin=lines))
+    appended = answer(program("ledger", "append", "-c", runtime, "-s", "s1", "--json", stdin=lines))
     assert appended["seqs"] == [1, 2, 3]
-    shown = answer(cli("ledger", "show", "-c", runtime, "-s", "s1", "--json"))
+    shown = answer(program("ledger", "show", "-c", runtime, "-s", "s1", "--json"))
     assert [row["status"] for row in shown["rows"]] == ["control", "effective", "effective"]
-    offered = answer(cli("promote", "preview", "-c", runtime, "-s", "s1", "--json"))
+    offered = answer(program("promote", "preview", "-c", runtime, "-s", "s1", "--json"))
     assert [offer["candidate"]["seq"] for offer in offered["candidates"]] == [2]
     preview = offered["preview_id"]
-    decided = answer(cli("promote", "save-one", "-c", runtime, "--preview", preview, "--seq", "2", "--json"))
+    decided = answer(program("promote", "save-one", "-c", runtime, "--preview", preview, "--seq", "2", "--json"))
     assert (decided["verdicts"][0]["outcome"], decided["verdicts"][0]["card_id"]) == ("created", "mem-0001")
     assert decided["propagation"] == "current"
-    again = answer(cli("promote", "decide", "-c", runtime, "--preview", preview, "--select", "2", "--json"))
+    again = answer(program("promote", "decide", "-c", runtime, "--preview", preview, "--select", "2", "--json"))
     assert again["verdicts"] == decided["verdicts"]
-    indexed = answer(cli("index", "-c", runtime, "--json"))
+    indexed = answer(program("index", "-c", runtime, "--json"))
     assert (indexed["status"], indexed["queued"], indexed["drain"]["upserted"]) == ("ok", 0, 0)
-    found = answer(cli("search", "-c", runtime, "How many ablations per year?", "--json"))
+    found = answer(program("search", "-c", runtime, "How many ablations per year?", "--json"))
     assert [proposal["card"]["subject"] for proposal in found["proposals"]] == ["ablazione"]
     assert found["proposals"][0]["card"]["question_context"] == "Quante ablazioni per anno?"
-    nothing = answer(cli("promote", "preview", "-c", runtime, "-s", "s1", "--json"))
+    nothing = answer(program("promote", "preview", "-c", runtime, "-s", "s1", "--json"))
     assert (nothing["status"], nothing["preview_id"]) == ("nothing_to_decide", None)
 
 

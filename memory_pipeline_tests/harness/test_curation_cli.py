@@ -4,46 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memory_pipeline.core.workspace import Workspace
-from memory_pipeline.harness.cli import main
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.registry_import import BATCH
 from memory_pipeline.operations.services import Services
 from memory_pipeline.settings import Settings
+from memory_pipeline_tests.conftest import Cli
 from memory_pipeline_tests.flows import ABLATION, READMISSION, closed_port, promote
 from memory_pipeline_tests.harness.test_cli import answer
 from memory_pipeline_tests.operations.sessions import rows
 from memory_pipeline_tests.operations.test_registry import record, write
-
-Main = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture
-def cli(
-    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> Main:
-    """Runs `memory-pipeline` in this process: the same function, without the seconds that a start takes."""
-    monkeypatch.chdir(tmp_path)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        capsys.readouterr()
-        with monkeypatch.context() as patch:
-            for name, value in variables.items():
-                patch.setenv(name, value)
-            with pytest.raises(SystemExit) as ended:
-                main(list(arguments))
-        told = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), told.out, told.err)
-
-    return run
 
 
 @pytest.fixture
@@ -54,7 +29,7 @@ def two(services: Services, workspace: Workspace) -> list[str]:
     return ["-w", workspace.slug, "--json"]
 
 
-def test_a_card_is_curated_by_commands(cli: Main, two: list[str]) -> None:
+def test_a_card_is_curated_by_commands(cli: Cli, two: list[str]) -> None:
     def cards(*arguments: str, code: int = 0) -> dict[str, Any]:
         return answer(cli("cards", *arguments, *two), code)
 
@@ -95,7 +70,7 @@ def test_a_card_is_curated_by_commands(cli: Main, two: list[str]) -> None:
     ]  # fmt: skip
 
 
-def test_what_people_see_says_the_same(cli: Main, two: list[str]) -> None:
+def test_what_people_see_says_the_same(cli: Cli, two: list[str]) -> None:
     workspace = two[:2]
     edited = cli("cards", "edit", "mem-0001", "--revision", "1", "--detail", "a\x1b[31mb", *workspace)
     assert edited.stdout.splitlines() == ["mem-0001: changed, memory, active, revision 2", "index: current"]
@@ -126,12 +101,12 @@ def test_what_people_see_says_the_same(cli: Main, two: list[str]) -> None:
     ],
 )
 def test_what_cannot_be_is_one_named_error(
-    cli: Main, workspace: Workspace, arguments: list[str], error: str, code: int
+    cli: Cli, workspace: Workspace, arguments: list[str], error: str, code: int
 ) -> None:
     assert answer(cli(*arguments, "-w", workspace.slug, "--json"), code)["error"] == error
 
 
-def test_wrong_usage(cli: Main, workspace: Workspace) -> None:
+def test_wrong_usage(cli: Cli, workspace: Workspace) -> None:
     for arguments in (
         ["cards", "delete", "mem-0001"],
         ["cards", "edit", "mem-0001", "--revision", "1", "--scope", "x", "--clear", "scope"],
@@ -142,7 +117,7 @@ def test_wrong_usage(cli: Main, workspace: Workspace) -> None:
         assert cli(*arguments, "-w", workspace.slug).returncode == 2
 
 
-def test_a_change_is_pending_where_qdrant_is_down(cli: Main, two: list[str]) -> None:
+def test_a_change_is_pending_where_qdrant_is_down(cli: Cli, two: list[str]) -> None:
     down = {"MEMORY_QDRANT_URL": f"http://127.0.0.1:{closed_port()}"}
 
     deleted = answer(cli("cards", "delete", "mem-0001", "--revision", "1", *two, **down))
@@ -152,7 +127,7 @@ def test_a_change_is_pending_where_qdrant_is_down(cli: Main, two: list[str]) -> 
 
 
 def test_only_who_has_the_reviewers_secret_changes_cards(
-    cli: Main, two: list[str], settings: Settings, tmp_path: Path
+    cli: Cli, two: list[str], settings: Settings, tmp_path: Path
 ) -> None:
     """A machine that only searches has the reader's secret: it can look, and nothing else."""
     secrets = tmp_path / "secrets"
@@ -172,7 +147,7 @@ def test_only_who_has_the_reviewers_secret_changes_cards(
         assert answer(cli(*arguments, *two, **own), 20)["error"] == "MissingSecret"
 
 
-def test_a_registry_goes_out_and_comes_in(cli: Main, two: list[str], tmp_path: Path) -> None:
+def test_a_registry_goes_out_and_comes_in(cli: Cli, two: list[str], tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for file in (first, second):
         assert answer(cli("registry", "export", "--output", str(file), *two))["cards"] == 2
@@ -191,7 +166,7 @@ def test_a_registry_goes_out_and_comes_in(cli: Main, two: list[str], tmp_path: P
 
 
 def test_an_import_killed_between_its_batches_goes_on(
-    cli: Main, services: Services, workspace: Workspace, environment: dict[str, str], tmp_path: Path
+    cli: Cli, services: Services, workspace: Workspace, environment: dict[str, str], tmp_path: Path
 ) -> None:
     file = write(tmp_path / "r.jsonl", *(record(number) for number in range(1, BATCH * 3)))
     options = ["-w", workspace.slug, "--json"]

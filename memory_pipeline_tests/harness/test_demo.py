@@ -43,9 +43,12 @@ def _finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, told
 
 
+@pytest.mark.slow  # the demo after a killed one, below, shows the same
 def test_the_demo_shows_the_whole_path(state: Path) -> None:
-    code, told = _finish(_start(state))
+    _require_whole_path(*_finish(_start(state)), state)
 
+
+def _require_whole_path(code: int, told: str, state: Path) -> None:
     assert code == 0, told
     took = re.search(r"The demo did what it should in (\d+) s", told)
     assert took is not None
@@ -81,8 +84,7 @@ def test_a_server_killed_in_the_middle_is_a_clear_error_and_the_next_demo_succee
     assert "Traceback" not in told
     assert re.search(r"^\w+: .+\n  .+$", told, re.MULTILINE), "an error's name, what happened, what to do"
 
-    code, told = _finish(_start(state))
-    assert code == 0, told
+    _require_whole_path(*_finish(_start(state)), state)
 
 
 @pytest.mark.parametrize("variable", ["MEMORY_POSTGRES_HOST", "MEMORY_QDRANT_URL"])

@@ -14,15 +14,24 @@ from memory_pipeline.harness.contract import SearchAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_runtime, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
 from memory_pipeline.harness.runtime import read_yaml
-from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Proposal, SearchRequest, recall
+from memory_pipeline.operations.links import DEFAULT_DEPTH, MAX_DEPTH
+from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Proposal, Recall, SearchRequest, recall
 
 
 @click.command()
 @workspace_options
 @click.argument("question")
 @click.option("-s", "--session", help="Leave out what this session decided already.")
-@click.option("--filters", default="{}", metavar="YAML", help="Narrow by table, column, scope, concepts, kinds.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help="Memories to propose.")
+@click.option("--filters", default="{}", metavar="YAML", help="Narrow by table, column, scope, concepts, kind.")
+@click.option(
+    "--limit", default=DEFAULT_LIMIT, show_default=True, help="Memories to propose; what they require comes along."
+)
+@click.option(
+    "--depth",
+    default=DEFAULT_DEPTH,
+    show_default=True,
+    help=f"Links followed in a row, {MAX_DEPTH} at most; 0 for none.",
+)
 @click.option(
     "--on-embedder-down",
     type=click.Choice([choice.value for choice in OnEmbedderDown]),
@@ -30,6 +39,7 @@ from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Pro
     show_default=True,
     help="Fail, or answer from BM25 alone.",
 )
+@click.option("--explain", is_flag=True, help="Show the scores, the way by which each memory came, and the times.")
 @json_option
 def search(
     slug: str | None,
@@ -38,7 +48,9 @@ def search(
     session: str | None,
     filters: str,
     limit: int,
+    depth: int,
     on_embedder_down: str,
+    explain: bool,
     as_json: bool,
 ) -> None:
     """Find memories for QUESTION in the runtime's database and schema."""
@@ -53,6 +65,7 @@ def search(
                 place=runtime.place,
                 filters=SearchFilters.parse(_yaml(filters)),
                 limit=limit,
+                depth=depth,
                 on_embedder_down=OnEmbedderDown(on_embedder_down),
             ),
         )
@@ -61,9 +74,18 @@ def search(
         return
     if found.degraded:
         say(f"degraded: {found.degraded}")
-    print_proposals(found.proposals)
+    if explain:
+        print_explanation(found)
+    else:
+        print_proposals(found.proposals)
+    for proposal in found.proposals:
+        if proposal.incomplete:
+            missing = ", ".join(f"{gap.target} ({gap.reason})" for gap in proposal.incomplete)
+            say(f"{proposal.card.id} is incomplete: it requires {missing}")
     if found.excluded:
         say("left out: " + ", ".join(f"{count} {reason}" for reason, count in found.excluded.items()))
+    if found.limits:
+        say(f"not looked any further: the bound on {', '.join(found.limits)} was reached")
 
 
 def print_proposals(proposals: tuple[Proposal, ...], title: str = "proposed", *, longest: int | None = None) -> None:
@@ -77,14 +99,45 @@ def print_proposals(proposals: tuple[Proposal, ...], title: str = "proposed", *,
                 item.card.id,
                 item.card.subject,
                 shorten(item.card.detail, longest) if longest else item.card.detail,
-                "" if item.scores.dense is None else f"{item.scores.dense:.3f}",
-                f"{item.scores.bm25:.2f}",
-                f"{item.scores.fused:.3f}",
+                _number(item.scores.dense),
+                _number(item.scores.bm25),
+                _number(item.scores.fused),
             )
             for item in proposals
         ],
         empty="no memory found",
     )
+
+
+def print_explanation(found: Recall) -> None:
+    """Why each memory is where it is: its scores, what it was ranked by, and the way by which it came."""
+    print_table(
+        f"proposed from generation {found.generation}",
+        ("rank", "card", "subject", "score", "dense", "bm25", "fused", "reached by", "places", "from"),
+        [
+            (
+                item.rank,
+                item.card.id,
+                shorten(item.card.subject, 40),
+                _number(item.score),
+                _number(item.scores.dense),
+                _number(item.scores.bm25),
+                _number(item.scores.fused),
+                item.reached_by,
+                ", ".join(dependency.path() for dependency in item.card.dependencies),
+                ", ".join(item.sources),
+            )
+            for item in found.proposals
+        ],
+        empty="no memory found",
+    )
+    if found.decided:
+        say(f"settled by the session: {', '.join(found.decided)}")
+    say("ms: " + ", ".join(f"{stage} {spent:.1f}" for stage, spent in found.timings))
+
+
+def _number(score: float | None) -> str:
+    return "" if score is None else f"{score:.3f}"
 
 
 def _yaml(filters: str) -> object:

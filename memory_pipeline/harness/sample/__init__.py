@@ -3,7 +3,8 @@
 `cardiologia` is a small clinical database in Italian; `commesse` holds job orders over several fiscal years, with texts
 in Italian and English. `<workspace>/<session>.jsonl` is a ledger as a session would leave it in the inbox and
 `<workspace>/runtime.yaml` what such a session runs on. `plan.yaml` says what the reviewer decides, `questions.yaml`
-what a search must then find. No person, place or figure in it is real.
+what a search must then find. `golden/` is a corpus for `evaluate`: the concepts of the plan, and questions on them
+in two languages. No person, place or figure in it is real.
 
 Broken on purpose, so that quarantine has something to show:
 
@@ -16,6 +17,7 @@ Broken on purpose, so that quarantine has something to show:
 from __future__ import annotations
 
 from importlib.resources import files
+from pathlib import Path
 from typing import Literal, TypeVar
 
 import yaml
@@ -97,6 +99,11 @@ def ledger(workspace: str, session: str) -> bytes:
 def runtime(workspace: str) -> str:
     """The runtime file of a workspace, as text."""
     return _FOLDER.joinpath(workspace, "runtime.yaml").read_text(encoding="utf-8")
+
+
+def golden_corpus() -> Path:
+    """The folder of the golden set, for `evaluate`."""
+    return Path(str(_FOLDER.joinpath("golden")))
 
 
 def _rows(name: str, model: type[_Row]) -> tuple[_Row, ...]:
