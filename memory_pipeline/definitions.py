@@ -10,13 +10,13 @@ from functools import partial
 
 import dagster as dg
 
+from memory_pipeline.defs import checks, jobs, schedules, sensors, upkeep, watch
+from memory_pipeline.defs.assets.health import every_workspace_is_well, workspace_health
 from memory_pipeline.defs.assets.index import dense_embeddings, memory_collection, sparse_embeddings
 from memory_pipeline.defs.assets.ledger import effective_ledger, session_ledger, session_memories
+from memory_pipeline.defs.assets.quality import quality_holds, retrieval_quality
 from memory_pipeline.defs.assets.registry import memory_cards
-from memory_pipeline.defs.checks import index_matches_registry, sources_still_effective
-from memory_pipeline.defs.jobs import curate_job, index_job, promote_job, search_job
 from memory_pipeline.defs.resources import SERVICES, ServicesFromEnvironment
-from memory_pipeline.defs.sensors import workspaces_sensor
 
 OWNERS = ["team:memory_pipeline"]
 
@@ -24,6 +24,8 @@ GROUPS = {
     "ledger": [session_ledger, effective_ledger, session_memories],
     "registry": [memory_cards],
     "index": [dense_embeddings, sparse_embeddings, memory_collection],
+    "quality": [retrieval_quality],
+    "control_room": [workspace_health],
 }
 """Assets by their group in the graph."""
 
@@ -37,9 +39,10 @@ def _assets() -> Iterator[dg.AssetsDefinition]:
 
 defs = dg.Definitions(
     assets=list(_assets()),
-    asset_checks=[index_matches_registry, sources_still_effective],
-    jobs=[index_job, promote_job, curate_job, search_job],
-    sensors=[workspaces_sensor],
+    asset_checks=[*checks.CHECKS, quality_holds, every_workspace_is_well],
+    jobs=[*jobs.JOBS, *upkeep.JOBS],
+    sensors=[*sensors.SENSORS, *watch.SENSORS],
+    schedules=schedules.SCHEDULES,
     resources={
         SERVICES: ServicesFromEnvironment(),
         # Assets write for themselves. What the ops of a job hand back is for its caller, never for a file.

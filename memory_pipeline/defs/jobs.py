@@ -7,6 +7,7 @@ Answers are kept in memory only: a search leaves nothing behind but its run.
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it calls as objects.
 
 import os
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from memory_pipeline.core.dependencies import Dependency
 from memory_pipeline.core.errors import BadInput, CurateFromUiDisabled, DecideFromUiDisabled
 from memory_pipeline.defs.failures import named_failures
 from memory_pipeline.defs.metadata import table
+from memory_pipeline.defs.reporting import report_quietly
 from memory_pipeline.defs.resources import VIA
 from memory_pipeline.operations.curate import (
     Action,
@@ -33,6 +35,7 @@ from memory_pipeline.operations.curate import (
     unlink_card,
 )
 from memory_pipeline.operations.decide import decide
+from memory_pipeline.operations.links import DEFAULT_DEPTH
 from memory_pipeline.operations.preview import DEFAULT_LIMIT as PREVIEW_LIMIT
 from memory_pipeline.operations.preview import preview
 from memory_pipeline.operations.propagate import propagate_at_once
@@ -45,8 +48,20 @@ _Member = TypeVar("_Member", bound=StrEnum)
 
 index_job = dg.define_asset_job(
     "index_job",
-    selection=dg.AssetSelection.all(),
+    selection=dg.AssetSelection.groups("ledger", "registry", "index"),
     description="Derive everything of one workspace: from its inbox to the collection that is searched.",
+)
+
+evaluate_job = dg.define_asset_job(
+    "evaluate_job",
+    selection=dg.AssetSelection.groups("quality"),
+    description="Measure how well recall finds the cards of one workspace, and hold it to what was accepted.",
+)
+
+ledger_job = dg.define_asset_job(
+    "ledger_job",
+    selection=dg.AssetSelection.groups("ledger", "registry"),
+    description="Read the inbox of one workspace, and show what of its ledgers counts.",
 )
 
 
@@ -70,8 +85,9 @@ class SearchConfig(dg.Config):
     database: str | None = Field(default=None, description="of the runtime; none searches the whole workspace")
     schema_: str | None = Field(default=None, alias="schema", description="of the runtime")
     session: str | None = Field(default=None, description="leave out what this session settled already")
-    filters: dict[str, Any] = Field(default={}, description="table, column, scope, concepts, kinds: they only narrow")
-    limit: int = Field(default=DEFAULT_LIMIT, description="memories to propose")
+    filters: dict[str, Any] = Field(default={}, description="table, column, scope, concepts, kind: they only narrow")
+    limit: int = Field(default=DEFAULT_LIMIT, description="memories to propose; what they require comes along")
+    depth: int = Field(default=DEFAULT_DEPTH, description="links followed in a row, 8 at most; 0 for none")
     on_embedder_down: str = Field(default=OnEmbedderDown.FAIL.value, description="fail, or lexical: BM25 alone")
     show_answer: bool = Field(default=False, description="show the answer in the run's log too, which keeps it")
 
@@ -94,10 +110,13 @@ class CurateConfig(dg.Config):
 
 
 @dg.op
-def promote(config: PromoteConfig, services: dg.ResourceParam[Services]) -> dict[str, Any]:
+def promote(
+    context: dg.OpExecutionContext, config: PromoteConfig, services: dg.ResourceParam[Services]
+) -> Iterator[dg.Output[dict[str, Any]]]:
     """Preview a session, or decide on a preview as the reviewer. Returns the answer as JSON.
 
     From the UI it decides only where MEMORY_UI_DECIDE=1 is set: whoever reaches the UI decides as the reviewer then.
+    What changed is shown on the graph after the answer.
     """
     with named_failures():
         if (config.session is None) is (config.preview_id is None):
@@ -105,21 +124,27 @@ def promote(config: PromoteConfig, services: dg.ResourceParam[Services]) -> dict
                 "a promotion needs a session or a preview, and only one of them",
                 hint="give session to see what it offers, or preview_id with selected and declined to decide",
             )
-        return _preview(config, services, config.session) if config.session else _decide(config, services)
+        answer = _preview(config, services, config.session) if config.session else _decide(config, services)
+    yield dg.Output(answer)
+    _show(context, services, config.workspace)
 
 
 @dg.op
-def curate(config: CurateConfig, services: dg.ResourceParam[Services]) -> dict[str, Any]:
+def curate(
+    context: dg.OpExecutionContext, config: CurateConfig, services: dg.ResourceParam[Services]
+) -> Iterator[dg.Output[dict[str, Any]]]:
     """Change one card, as the reviewer, and let the index follow. Returns the answer as JSON.
 
-    From the UI it changes cards only where MEMORY_UI_DECIDE=1 is set, as promotions are decided.
+    From the UI it changes cards only where MEMORY_UI_DECIDE=1 is set, as promotions are decided. What changed is shown
+    on the graph after the answer.
     """
     with named_failures():
         if services.via == VIA and os.environ.get(UI_DECIDE) != "1":
             raise CurateFromUiDisabled
         curated = _curate(config, services)
         drained = propagate_at_once(services, config.workspace)
-    return {"curated": curated.model_dump(mode="json"), "propagation": drained.model_dump(mode="json")}
+    yield dg.Output({"curated": curated.model_dump(mode="json"), "propagation": drained.model_dump(mode="json")})
+    _show(context, services, config.workspace)
 
 
 @dg.op
@@ -150,6 +175,15 @@ def curate_job() -> None:
 def search_job() -> None:
     """Search a workspace's memories. The answer is the op's output; set show_answer to read it in the UI."""
     search()
+
+
+JOBS = (index_job, ledger_job, evaluate_job, promote_job, curate_job, search_job)
+
+
+def _show(context: dg.OpExecutionContext, services: Services, workspace: str) -> None:
+    """Show on the graph what changed. The answer is out: nothing that goes wrong here takes it back."""
+    if problem := report_quietly(context.instance, services, workspace).problem:
+        context.log.warning("the graph does not show this yet; a sensor will: %s", problem)
 
 
 def _preview(config: PromoteConfig, services: Services, session: str) -> dict[str, Any]:
@@ -224,22 +258,28 @@ def _request(config: SearchConfig) -> SearchRequest:
         place=Dependency(database=config.database, schema_=config.schema_) if config.database else None,
         filters=SearchFilters.parse(config.filters),
         limit=config.limit,
+        depth=config.depth,
         on_embedder_down=OnEmbedderDown(config.on_embedder_down),
     )
 
 
 def _shown(answer: Recall) -> dg.TableMetadataValue:
     return table(
-        ("rank:int", "card", "subject", "detail", "dense:float", "bm25:float", "fused:float"),
+        (
+            *("rank:int", "card", "subject", "detail"),
+            *("score:float", "dense:float", "bm25:float", "fused:float", "reached_by"),
+        ),
         [
             (
                 proposal.rank,
                 proposal.card.id,
                 proposal.card.subject,
                 proposal.card.detail,
+                proposal.score,
                 proposal.scores.dense,
                 proposal.scores.bm25,
                 proposal.scores.fused,
+                proposal.reached_by,
             )
             for proposal in answer.proposals
         ],

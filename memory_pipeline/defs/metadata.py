@@ -6,9 +6,10 @@ Text of a ledger or a card is anybody's text. It goes into cells of tables, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 import dagster as dg
 
@@ -23,6 +24,19 @@ class Status(StrEnum):
     DONE = "done"
     NOTHING_TO_DO = "nothing to do"
     RETIRED = "retired"
+    REPORTED = "reported"
+
+
+class Page(NamedTuple):
+    """What an asset's page shows of a workspace as it is, whoever brought it there."""
+
+    data_version: str
+    figures: Mapping[str, dg.RawMetadataValue]
+    preview: dg.TableMetadataValue
+
+    def result(self, status: Status, **run: dg.RawMetadataValue) -> dg.MaterializeResult[None]:
+        """What a run returns: the page, and what the run itself did."""
+        return result(status, data_version=self.data_version, preview=self.preview, **{**run, **self.figures})
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> dg.TableMetadataValue:
@@ -45,9 +59,8 @@ def result(
     )
 
 
-def retired() -> dg.MaterializeResult[None]:
-    """What every asset of a retired workspace returns: its rows stay, nothing is done with them."""
-    return result(Status.RETIRED, data_version=Status.RETIRED.value, preview=table(("note",), []))
+RETIRED = Page(Status.RETIRED.value, {}, table(("note",), []))
+"""What every asset of a retired workspace shows: its rows stay, nothing is done with them."""
 
 
 def _cell(value: Cell) -> str | int | float | bool | None:

@@ -7,6 +7,7 @@ from collections.abc import Generator
 
 import dagster as dg
 
+from memory_pipeline import logs
 from memory_pipeline.operations.services import Services
 from memory_pipeline.settings import Settings
 
@@ -27,5 +28,7 @@ class ServicesFromEnvironment(dg.ConfigurableResource[Services]):
     @contextlib.contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Generator[Services, None, None]:
         """Open nothing yet; close on the way out what was opened."""
-        with Services(Settings(), via=VIA) as services:
+        settings = Settings()
+        logs.configure(settings.log, settings.log_level, run=context.run.run_id if context.run else None)
+        with Services(settings, via=VIA) as services:
             yield services

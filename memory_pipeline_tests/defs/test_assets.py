@@ -9,6 +9,7 @@ import pytest
 
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.definitions import defs
+from memory_pipeline.defs.checks import QUICK, SCANNED
 from memory_pipeline.defs.running import materialize_workspace
 from memory_pipeline.operations.ledger import append
 from memory_pipeline.operations.services import Services
@@ -60,11 +61,13 @@ def test_from_an_inbox_to_a_memory_that_is_found(
 
     run = materialize(workspace.slug)
 
-    assert [name for name, _ in run.rows] == [
-        *ASSETS,
+    assert [name for name, _ in run.rows[: len(ASSETS)]] == ASSETS
+    assert {name for name, _ in run.rows[len(ASSETS) :]} == {
+        "session_ledger: ledger_accepted",
+        "memory_cards: cards_keep_to_the_gate",
         "memory_cards: sources_still_effective",
-        "memory_collection: index_matches_registry",
-    ]
+        *(f"memory_collection: {name}" for name in {*QUICK, *SCANNED, "embedding_fingerprint"}),
+    }
     assert run.checks_passed
     ledger = metadata(instance, "session_ledger")
     assert (ledger["sessions"], ledger["entries"], ledger["entries_read"]) == (3, 7, 3)
@@ -212,7 +215,12 @@ def test_what_a_ledger_says_cannot_act_in_the_ui(
         assert event.asset_materialization is not None
         for value in event.asset_materialization.metadata.values():
             assert isinstance(
-                value, dg.TextMetadataValue | dg.IntMetadataValue | dg.TableMetadataValue | dg.MarkdownMetadataValue
+                value,
+                dg.TextMetadataValue
+                | dg.IntMetadataValue
+                | dg.FloatMetadataValue
+                | dg.TableMetadataValue
+                | dg.MarkdownMetadataValue,
             )
             if isinstance(value, dg.MarkdownMetadataValue):
                 pages.append(value.value or "")

@@ -13,6 +13,7 @@ import pytest
 from memory_pipeline.definitions import defs
 from memory_pipeline.defs.resources import ServicesFromEnvironment
 from memory_pipeline.operations.services import Services
+from memory_pipeline.store.database import Role
 from memory_pipeline_tests.defs.snapshot import FILE, shape, written
 
 _LOAD = """
@@ -59,7 +60,11 @@ def test_dagster_validates_the_definitions(tmp_path: Path) -> None:
     assert "memory_pipeline/" not in checked.stderr
 
 
-@pytest.mark.parametrize("spec", defs.resolve_all_asset_specs(), ids=lambda spec: spec.key.to_user_string())
+@pytest.mark.parametrize(
+    "spec",
+    sorted(defs.resolve_all_asset_specs(), key=lambda spec: spec.key),
+    ids=lambda spec: spec.key.to_user_string(),
+)
 def test_every_asset_tells_what_it_is(spec: dg.AssetSpec) -> None:
     assert spec.owners
     assert spec.group_name
@@ -67,7 +72,40 @@ def test_every_asset_tells_what_it_is(spec: dg.AssetSpec) -> None:
     assert 1 <= len(spec.kinds) <= 3
     assert spec.description
     assert len(spec.description) > 80
-    assert spec.partitions_def == dg.DynamicPartitionsDefinition(name="workspace")
+    assert "docs" in spec.metadata
+    assert set(spec.tags) & {"layer"}
+    if spec.key == dg.AssetKey("workspace_health"):
+        assert spec.partitions_def is None
+    else:
+        assert spec.partitions_def == dg.DynamicPartitionsDefinition(name="workspace")
+
+
+def test_the_columns_that_are_told_are_those_of_the_database(services: Services) -> None:
+    with services.database.transaction(Role.OWNER, None) as tx:
+        rows = tx.execute(
+            """
+            SELECT c.relname AS relation, a.attname AS name, format_type(t.oid, NULL) AS type
+            FROM pg_attribute AS a
+            JOIN pg_class AS c ON c.oid = a.attrelid AND c.relnamespace = 'memory'::regnamespace
+            JOIN pg_type AS base ON base.oid = a.atttypid
+            JOIN pg_type AS t ON t.oid = CASE WHEN base.typbasetype <> 0 THEN base.typbasetype ELSE base.oid END
+            WHERE a.attnum > 0 AND NOT a.attisdropped
+            """
+        ).fetchall()
+    real = {(f"memory.{row['relation']}", row["name"]): row["type"] for row in rows}
+    told = {
+        (spec.metadata["dagster/table_name"], column.name): column.type
+        for spec in defs.resolve_all_asset_specs()
+        if "dagster/table_name" in spec.metadata
+        for column in spec.metadata["dagster/column_schema"].columns
+    }
+    assert len(told) > 40
+    assert {key: real.get(key) for key in told} == told
+
+
+def test_what_is_told_of_the_documentation_is_there() -> None:
+    pages = {spec.metadata["docs"].value for spec in defs.resolve_all_asset_specs()}
+    assert [page for page in sorted(pages) if not (FILE.parents[2] / page).is_file()] == []
 
 
 def test_a_run_opens_nothing_before_it_needs_to_and_closes_what_it_opened(

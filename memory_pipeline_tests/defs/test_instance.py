@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 from dagster._core.run_coordinator import QueuedRunCoordinator
+from dagster._core.scheduler.instigation import InstigatorType
 
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.definitions import defs
@@ -56,4 +57,13 @@ def test_the_instance_keeps_to_its_limits_and_tells_no_secret(settings: Settings
     assert queue.tag_concurrency_limits == [
         {"key": "dagster/partition", "value": {"applyLimitPerUniqueValue": True}, "limit": 1}
     ]
+    assert kept.get_settings("sensors") == {"use_threads": True, "num_workers": 4}
+    assert kept.get_settings("schedules") == {"use_threads": True, "num_workers": 2}
+    ticks = kept.get_tick_retention_settings(InstigatorType.SENSOR)
+    assert {status.value: days for status, days in ticks.items()} == {
+        "SKIPPED": 3,
+        "STARTED": 7,
+        "SUCCESS": 30,
+        "FAILURE": 90,
+    }
     assert settings.secret(DAGSTER_ROLE).get_secret_value() not in kept.info_str()

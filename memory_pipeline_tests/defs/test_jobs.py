@@ -27,6 +27,7 @@ from memory_pipeline.operations.services import Services
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.defs.conftest import RunJob, values
+from memory_pipeline_tests.defs.staleness import statuses
 from memory_pipeline_tests.flows import ABLATION, READMISSION, ask, closed_port, found, line, promote, with_settings
 
 
@@ -190,6 +191,42 @@ def test_a_decision_stands_where_the_index_cannot_follow(
     assert answer["propagation"]["problem"]
     with services.database.transaction(Role.READER, workspace.slug) as tx:
         assert len(tx.execute("SELECT FROM cards").fetchall()) == 2
+
+
+def test_what_was_decided_is_on_the_graph_when_the_job_ends(
+    services: Services, workspace: Workspace, run_job: RunJob, instance: dg.DagsterInstance
+) -> None:
+    instance.add_dynamic_partitions("workspace", [workspace.slug])
+    preview_id = _offered(services, workspace.slug)
+
+    run_job("promote_job", "promote", workspace=workspace.slug, preview_id=preview_id, selected=[1], declined=[2])
+
+    assert statuses(instance, workspace.slug) == {}
+
+
+def test_an_event_log_that_is_broken_takes_no_decision_back(
+    services: Services,
+    workspace: Workspace,
+    run_job: RunJob,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    preview_id = _offered(services, workspace.slug)
+
+    def broken(*_: Any, **__: Any) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(instance, "report_runless_asset_event", broken)
+    answer = run_job(
+        "promote_job", "promote", workspace=workspace.slug, preview_id=preview_id, selected=[1], declined=[2]
+    )
+
+    assert answer["propagation"]["upserted"] == 1
+    assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
+    (run,) = instance.get_runs()
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    told = [entry.user_message for entry in instance.all_logs(run.run_id)]
+    assert any("the graph does not show this yet" in message for message in told)
 
 
 @pytest.mark.parametrize(

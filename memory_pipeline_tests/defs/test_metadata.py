@@ -19,7 +19,7 @@ from memory_pipeline.core.errors import (
     StoreUnavailable,
 )
 from memory_pipeline.defs.failures import named_failures
-from memory_pipeline.defs.metadata import Status, result, retired, table
+from memory_pipeline.defs.metadata import RETIRED, Status, result, table
 from memory_pipeline.operations.measure import IndexMeasure
 
 
@@ -85,7 +85,7 @@ def test_a_result_has_its_status_version_and_preview() -> None:
     assert made.data_version == dg.DataVersion("v1")
     assert made.metadata is not None
     assert list(made.metadata) == ["status", "cards", "preview"]
-    told = retired().metadata
+    told = RETIRED.result(Status.RETIRED).metadata
     assert told is not None
     assert told["status"] == "retired"
 

@@ -7,14 +7,16 @@ and its log, and the check on the collection fails until the card is in. A serve
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import dagster as dg
 
 from memory_pipeline.core.display import plain
 from memory_pipeline.core.errors import NotIndexed
+from memory_pipeline.defs.assets.about import DENSE, DERIVED, POINTS, SPARSE, about
 from memory_pipeline.defs.assets.registry import memory_cards
 from memory_pipeline.defs.assets.workspace import workspace_asset
-from memory_pipeline.defs.metadata import Status, result, table
+from memory_pipeline.defs.metadata import Page, Status, table
 from memory_pipeline.operations.embed import EmbedReport, FailedCard, embed_dense, embed_sparse
 from memory_pipeline.operations.index import IndexReport, index
 from memory_pipeline.operations.measure import SHOWN, IndexMeasure, measure_dense, measure_index, measure_sparse
@@ -23,7 +25,13 @@ from memory_pipeline.operations.services import Services
 from memory_pipeline.store.measures import StoredVectors
 
 
-@workspace_asset(deps=[memory_cards], kinds={"postgres", "ollama"}, code_version="1")
+@workspace_asset(
+    deps=[memory_cards],
+    kinds={"postgres", "ollama"},
+    code_version="2",
+    metadata=about("dense_embeddings", DENSE, "docs/retrieval.md"),
+    tags=DERIVED,
+)
 def dense_embeddings(
     context: dg.AssetExecutionContext, services: Services, workspace: str
 ) -> dg.MaterializeResult[None]:
@@ -32,19 +40,31 @@ def dense_embeddings(
     Keyed by the hash of the text: unchanged text is never embedded again.
     """
     report = embed_dense(services, workspace)
-    return _embeddings(context, report, measure_dense(services, workspace), source="model digest")
+    return _embeddings(context, report, dense_page(services, workspace, report.data_version, report.cards))
 
 
-@workspace_asset(deps=[memory_cards], kinds={"postgres", "qdrant"}, code_version="1")
+@workspace_asset(
+    deps=[memory_cards],
+    kinds={"postgres", "qdrant"},
+    code_version="2",
+    metadata=about("sparse_embeddings", SPARSE, "docs/retrieval.md"),
+    tags=DERIVED,
+)
 def sparse_embeddings(
     context: dg.AssetExecutionContext, services: Services, workspace: str
 ) -> dg.MaterializeResult[None]:
     """One sparse vector of BM25 weights per active card and analyser, kept in PostgreSQL beside the dense one."""
     report = embed_sparse(services, workspace)
-    return _embeddings(context, report, measure_sparse(services, workspace), source="analyser")
+    return _embeddings(context, report, sparse_page(services, workspace, report.data_version, report.cards))
 
 
-@workspace_asset(deps=[dense_embeddings, sparse_embeddings], kinds={"qdrant"}, code_version="1")
+@workspace_asset(
+    deps=[dense_embeddings, sparse_embeddings],
+    kinds={"qdrant"},
+    code_version="1",
+    metadata=about("projections", POINTS, "docs/architecture.md"),
+    tags=DERIVED,
+)
 def memory_collection(
     context: dg.AssetExecutionContext, services: Services, workspace: str
 ) -> dg.MaterializeResult[None]:
@@ -62,50 +82,74 @@ def memory_collection(
     return _collection(report, measure)
 
 
-def _embeddings(
-    context: dg.AssetExecutionContext, report: EmbedReport, stored: Sequence[StoredVectors], *, source: str
-) -> dg.MaterializeResult[None]:
-    _tell_failed(context, report.failed)
-    return result(
-        Status.DONE if report.computed or report.failed else Status.NOTHING_TO_DO,
-        data_version=report.data_version,
-        cards=report.cards,
-        computed=report.computed,
-        reused=report.reused,
-        pooled=report.pooled,
-        failed=len(report.failed),
-        failed_cards=_failed_cards(report.failed),
-        preview=table(
+def dense_page(services: Services, workspace: str, data_version: str, cards: int) -> Page:
+    """Stored dense vectors by model."""
+    return _vectors_page(measure_dense(services, workspace), data_version, cards, source="model digest")
+
+
+def sparse_page(services: Services, workspace: str, data_version: str, cards: int) -> Page:
+    """Stored sparse vectors by analyser."""
+    return _vectors_page(measure_sparse(services, workspace), data_version, cards, source="analyser")
+
+
+def collection_page(measure: IndexMeasure) -> Page:
+    """The points that were acknowledged last, and what waits."""
+    return Page(
+        measure.data_version,
+        {
+            "dagster/row_count": measure.points or 0,
+            "collection": measure.collection,
+            "generation": measure.generation,
+            "points": measure.points or 0,
+            "pending": measure.pending,
+            "parked": measure.parked,
+            "lag_seconds": round(measure.lag_seconds(datetime.now(UTC)), 1),
+            "waiting": waiting_table(measure),
+        },
+        table(
+            ("card", "revision:int", "subject", "seen"),
+            [(point.card_id, point.revision, point.subject, point.acknowledged_at) for point in measure.newest],
+        ),
+    )
+
+
+def _vectors_page(stored: Sequence[StoredVectors], data_version: str, cards: int, *, source: str) -> Page:
+    return Page(
+        data_version,
+        {"dagster/row_count": sum(each.vectors for each in stored), "cards": cards},
+        table(
             (source, "vectors:int", "size:float", "pooled:int", "newest"),
             [(each.source, each.vectors, round(each.size, 1), each.pooled, each.newest) for each in stored[:SHOWN]],
         ),
     )
 
 
+def _embeddings(context: dg.AssetExecutionContext, report: EmbedReport, page: Page) -> dg.MaterializeResult[None]:
+    _tell_failed(context, report.failed)
+    return page.result(
+        Status.DONE if report.computed or report.failed else Status.NOTHING_TO_DO,
+        computed=report.computed,
+        reused=report.reused,
+        pooled=report.pooled,
+        failed=len(report.failed),
+        failed_cards=_failed_cards(report.failed),
+    )
+
+
 def _collection(report: IndexReport, measure: IndexMeasure) -> dg.MaterializeResult[None]:
     drained = report.drain
     changed = report.queued or drained.upserted or drained.payload_only or drained.removed or drained.failed
-    return result(
+    return collection_page(measure).result(
         Status.DONE if changed else Status.NOTHING_TO_DO,
-        data_version=measure.data_version,
-        collection=report.collection,
         cards=report.cards,
-        points=measure.points or 0,
         queued=report.queued,
         upserted=drained.upserted,
         payload_only=drained.payload_only,
         removed=drained.removed,
         embedded=drained.embedded,
         failed=len(drained.failed),
-        pending=drained.pending,
-        parked=drained.parked,
         rebuild_due="; ".join(report.rebuild_due) or "no",
         failed_cards=_failed_cards(drained.failed),
-        waiting=waiting_table(measure),
-        preview=table(
-            ("card", "revision:int", "subject", "seen"),
-            [(point.card_id, point.revision, point.subject, point.acknowledged_at) for point in measure.newest],
-        ),
     )
 
 
