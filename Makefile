@@ -11,11 +11,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 TIMED := .ci/timed
+# Two workers, each with servers of its own; a file is run by one of them, for its tests share what they prepared.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo dev dev-demo up down test lint types imports unit test-slow test-live bench clean
+.PHONY: help demo dev dev-demo up down test lint types imports unit test-slow test-faults test-live bench clean
 
 help: ## Show the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 demo: $(READY) ## Run the main job on the embedded stack and show its result
 	@$(BIN)/memory-pipeline demo
@@ -45,13 +47,19 @@ imports: $(READY)
 	@$(TIMED) imports $(BIN)/lint-imports --no-logo
 
 unit: $(READY)
-	@$(TIMED) tests $(BIN)/pytest -q -m "not slow" --durations=10
+	@$(TIMED) tests $(BIN)/pytest -q -m "not slow and not faults" $(PARALLEL) --durations=10
 
 test-slow: $(READY) ## Run the tests that take longer than CI wants
 	@$(TIMED) slow $(BIN)/pytest -q -m slow
 
+test-faults: $(READY) ## Kill every server and every worker at every step, and let servers misbehave
+	@$(TIMED) faults $(BIN)/pytest -q memory_pipeline_tests/faults $(PARALLEL)
+
 test-live: $(READY) ## Run the integration tests against the servers that the environment names
 	@$(TIMED) live $(BIN)/pytest -q -m "integration and not embedded"
+
+bench: $(READY) ## Measure against the bare limits of the servers (BENCH="--full --json figures.json" for more)
+	@$(BIN)/python -m benchmarks $(BENCH)
 
 clean: ## Stop the embedded servers, remove all their data and the virtual environment
 	@[ ! -x $(BIN)/memory-pipeline ] || { MEMORY_STATE=.memory_pipeline/demo $(BIN)/memory-pipeline down --purge; \
