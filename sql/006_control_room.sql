@@ -28,7 +28,7 @@ GRANT SELECT (workspace, card_id, revision, status, updated_at) ON cards TO memo
 GRANT SELECT (workspace, propagation_id, card_id, state, attempts, created_at, next_attempt_at, settled_at)
 ON propagations TO memory_monitor;
 GRANT DELETE ON propagations TO memory_monitor;
-GRANT SELECT (workspace, generation, state) ON generations TO memory_monitor;
+GRANT SELECT (workspace, generation, state, is_rebuild, created_at) ON generations TO memory_monitor;
 GRANT SELECT (workspace, generation, card_id, revision, expected_sha256, acknowledged_sha256)
 ON projections TO memory_monitor;
 CREATE POLICY monitor_counts ON generations FOR SELECT TO memory_monitor USING (true);
@@ -61,7 +61,9 @@ UNION ALL
 SELECT NULL, '{}', NULL, h.upto FROM horizon AS h
 $$;
 
--- What is due to be propagated now, by workspace. `newest` and `attempts` change with every further change or try.
+-- What is due to be propagated now, by workspace. `newest` and `attempts` change with every further change or try. An
+-- index that is filled and does not serve yet, since its writer died just before the switch, is due too: nothing waits in
+-- the outbox for it any more. Its number is negative, to be taken for no row of the outbox.
 CREATE FUNCTION monitor_due()
 RETURNS TABLE (workspace text, rows bigint, newest bigint, attempts bigint, oldest timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = memory, pg_temp
@@ -71,6 +73,14 @@ FROM propagations AS p
 JOIN workspaces AS w ON w.workspace = p.workspace AND w.status = 'active' AND NOT w.scratch
 WHERE p.state = 'pending' AND p.next_attempt_at <= clock_timestamp()
 GROUP BY p.workspace
+UNION ALL
+SELECT g.workspace, 0, -max(g.generation), 0, max(g.created_at)
+FROM generations AS g
+JOIN workspaces AS w ON w.workspace = g.workspace AND w.status = 'active' AND NOT w.scratch
+WHERE g.state = 'building' AND NOT g.is_rebuild AND NOT EXISTS (
+    SELECT FROM propagations AS p WHERE p.workspace = g.workspace AND p.state = 'pending'
+)
+GROUP BY g.workspace
 $$;
 
 -- How each workspace is, in counts and ages: whether its index serves, and how far that follows the cards.

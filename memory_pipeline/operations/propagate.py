@@ -176,22 +176,24 @@ def _drain_batches(
     until: float | None,
     progress: Progress,
 ) -> bool:
-    """Write batch after batch until nothing is due; false where the time was up before."""
+    """Write batch after batch, one at least, until nothing is due; false where the time was up before."""
+    begun = False
     with EmbeddingAhead(services, workspace, generation) as ahead:
         while True:
             with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
                 due = propagations.waiting(tx, workspace, limit=2 * BATCH)
             if not due:
                 return True
+            if begun and until is not None and time.monotonic() >= until:
+                tally.embedded += ahead.finish()
+                return False
+            begun = True
             waiting = {card.card_id: card for card in due[:BATCH]}
             following = [card.card_id for card in due[BATCH:]]
             tally.embedded += ahead.finish()
             batch = _Drained(services, workspace, generation, tally, waiting)
             batch.write(list(waiting), partial(ahead.begin, following))
             progress(len(waiting))
-            if until is not None and time.monotonic() >= until:
-                tally.embedded += ahead.finish()
-                return False
 
 
 @dataclass

@@ -23,6 +23,7 @@ expect = sync_api.expect
 pytestmark = pytest.mark.embedded
 
 FIRST, SECOND = CONCEPTS
+GRAPH = "/locations/memory_pipeline/asset-groups/index"
 CHECK = "/assets/memory_collection?view=checks&checkDetail=index_matches_registry"
 
 
@@ -71,7 +72,7 @@ def test_the_graph_shows_every_asset_with_its_partitions_and_checks(page: sync_a
     page.goto("/asset-groups?asset-selection=*")
     for group in ("ledger", "registry", "index"):
         expect(page.get_by_text(group, exact=True).first).to_be_visible()
-    page.goto("/locations/memory_pipeline/asset-groups/index")
+    page.goto(GRAPH)
     expect(page.get_by_text("memory_collection", exact=True).first).to_be_visible()
     expect(page.get_by_text(re.compile(r"\d+ / \d+ Passed")).first).to_be_visible()
     expect(page.get_by_text("100% filled").first).to_be_visible()
@@ -84,7 +85,9 @@ def test_an_asset_tells_what_it_is_and_plots_its_figures(page: sync_api.Page) ->
     expect(page.get_by_text("collection", exact=True).first).to_be_visible()
     _keep(page, "asset")
     page.get_by_role("button", name="Plots").click()
-    expect(page.locator("canvas").first).to_be_visible()
+    plot = page.locator("canvas").first
+    plot.scroll_into_view_if_needed()
+    expect(plot).to_be_visible()
     _keep(page, "plots")
 
 
@@ -97,11 +100,15 @@ def test_a_point_lost_behind_the_back_fails_the_check_and_a_run_mends_it(room: R
     # The check's own button is off, for Dagster runs no check of a single partition from there.
     _launch(page, "consistency_job", FIRST)
     page.goto(CHECK)
-    expect(page.get_by_text("Failed", exact=True).first).to_be_visible()
+    expect(page.get_by_text("0 points on the server for 1 active cards")).to_be_visible()
     _keep(page, "check-failed")
+    page.goto(GRAPH)
+    expect(page.get_by_text(re.compile(r"[0-7] / 8 Passed"))).to_be_visible()
+    _keep(page, "graph-failed")
 
     _launch(page, "index_job", FIRST)
     page.goto(CHECK)
-    expect(page.get_by_text("Succeeded", exact=True).first).to_be_visible()
-    _keep(page, "check-passed")
+    expect(page.get_by_text("1 cards, 1 points")).to_be_visible()
+    page.goto(GRAPH)
+    expect(page.get_by_text("8 / 8 Passed")).to_be_visible()
     assert found(ask(room.services, FIRST, CONCEPTS[FIRST]["detail"], place=None)) == ["mem-0001"]

@@ -6,18 +6,21 @@ from dataclasses import dataclass
 
 from memory_pipeline.core.cards import CardKind
 from memory_pipeline.core.curation import CardFields
+from memory_pipeline.core.drift import Remedy
 from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import Projection, is_projected, project
 from memory_pipeline.embedding.lexical import encoder_of
 from memory_pipeline.index.filters import SearchFilter
 from memory_pipeline.index.points import IndexPoint
 from memory_pipeline.index.queries import HybridQuery
+from memory_pipeline.operations.consistency import scan_page
 from memory_pipeline.operations.curate import add_card, delete_card, edit_card, set_kind
 from memory_pipeline.operations.embed import dense_vectors, sparse_vectors
-from memory_pipeline.operations.propagate import DrainReport, drain
+from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.rebuild import rebuild
+from memory_pipeline.operations.reconcile import reconcile
 from memory_pipeline.operations.services import Services
-from memory_pipeline.store import cards, generations, propagations
+from memory_pipeline.store import cards, generations, monitor, propagations, upkeep
 from memory_pipeline.store.database import Role
 from memory_pipeline.store.generations import Generation
 from memory_pipeline_tests.flows import ABLATION, MORTALITY, READMISSION, ask, found, promote
@@ -83,11 +86,23 @@ def pass_time(services: Services, workspace: str) -> None:
         tx.execute("UPDATE tombstones SET verify_until = now() - interval '1 s'")
 
 
-def heal(services: Services, workspace: str) -> DrainReport:
-    """What the sensor does until nothing is due; the pauses between attempts are taken to be over."""
-    report = drain(services, workspace, hurry=True)
-    assert report.settled, report
-    return report
+def heal(services: Services, workspace: str) -> None:
+    """What the sensors do, and only where they would: drain while the workspace is told to be due, mend what differs.
+
+    The pauses between attempts are taken to be over.
+    """
+    with services.database.transaction(Role.INDEXER, workspace) as tx:
+        propagations.make_due(tx, workspace)
+    for _ in range(5):
+        with services.database.transaction(Role.READER, None) as tx:
+            due = {each.workspace for each in (*monitor.due(tx), *upkeep.due(tx))}
+        if workspace in due:
+            drain(services, workspace)
+        elif any(finding.remedy is not Remedy.PROPOSE for finding in scan_page(services, workspace).findings):
+            reconcile(services, workspace)
+        else:
+            return
+    raise AssertionError(f"{workspace} is still told to be due, or differs")
 
 
 def require_equal(services: Services, workspace: str) -> None:

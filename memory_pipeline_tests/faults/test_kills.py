@@ -90,6 +90,8 @@ def test_a_first_index_that_is_killed_is_not_searched_half_built(services: Servi
 
     with pytest.raises(NotIndexed):
         scenes.require_recalled(services, workspace.slug, expected)
+    scenes.heal(services, workspace.slug)
+    scenes.require_recalled(services, workspace.slug, expected)
 
 
 def test_a_first_index_by_a_rebuild_that_is_killed_heals(services: Services, workspace: Workspace) -> None:

@@ -95,6 +95,15 @@ def test_an_edit_replaces_the_old_text_in_the_index(services: Services, workspac
     assert ask(services, workspace.slug, "ablazione transcatetere").proposals[0].scores.bm25 == 0
 
 
+def test_a_drain_whose_time_is_up_serves_what_it_has_filled(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+
+    report = drain(services, workspace.slug, longest=0)
+
+    assert report.settled
+    assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
+
+
 def test_two_edits_in_a_row_both_reach_the_index(services: Services, workspace: Workspace) -> None:
     promote(services, workspace.slug, [ABLATION])
     drain(services, workspace.slug)

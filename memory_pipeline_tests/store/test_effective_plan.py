@@ -47,7 +47,8 @@ def test_the_decisions_of_one_session_cost_its_own_rows(
     assert scans.scans == 0
     assert scans.rows <= 2 * ROWS  # once for the statuses, once for the rows that they stand for
     assert scans.pages < 200
-    assert [scan["Node Type"] for scan in plan if scan.get("Relation Name") == "ledger_entries"] == ["Index Scan"]
+    (scan,) = [scan for scan in plan if scan.get("Relation Name") == "ledger_entries"]
+    assert scan["Node Type"] in {"Index Scan", "Bitmap Heap Scan"}  # both by the index; statistics decide
     assert all(_touched(scan) <= ROWS for scan in plan if "Relation Name" in scan)
 
 
