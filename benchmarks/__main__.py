@@ -65,7 +65,7 @@ def _with_growth(figures: list[Figure]) -> list[Figure]:
     return [
         figure.model_copy(
             update={
-                "reached": figure.value / edits[figure.cards // 10] <= MOST_GROWTH,
+                "reached": figure.reached is not False and figure.value / edits[figure.cards // 10] <= MOST_GROWTH,
                 "notes": figure.notes | {"growth": figure.value / edits[figure.cards // 10]},
             }
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any, TypeVar
 
 import psutil
 from pydantic import BaseModel, ConfigDict
+
+from memory_pipeline.core import metrics
 
 T = TypeVar("T")
 
@@ -53,8 +54,8 @@ def timed(work: Callable[[], T]) -> tuple[T, Step]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that is not below `share` of them."""
-    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+    """As `core` defines it; 0 of nothing."""
+    return metrics.percentile(values, share) or 0.0
 
 
 def _forget_peak() -> None:

@@ -142,7 +142,7 @@ def _edited(services: Services, workspace: str, size: int, counter: _Counter) ->
         written += report.upserted
         spent.append(step.seconds)
         bare.append(_bare_edit(services, counter.embedder, generation, workspace, card.id))
-    value, least = statistics.median(spent), statistics.median(bare)
+    value, least, texts = statistics.median(spent), statistics.median(bare), counter.texts - asked
     yield Figure(
         cards=size,
         name="one card edited",
@@ -151,7 +151,8 @@ def _edited(services: Services, workspace: str, size: int, counter: _Counter) ->
         bare=1000 * least,
         ratio=value / least,
         goal="one embedding, one upsert; time within 1.5 of a workspace a tenth the size",
-        notes={"edits": EDITS, "texts_embedded": counter.texts - asked, "upserted": written},
+        reached=None if texts == written == EDITS else False,  # the time is judged once both sizes are measured
+        notes={"edits": EDITS, "texts_embedded": texts, "upserted": written},
     )
 
 

@@ -59,7 +59,9 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON tombstones TO memory_indexer;
 GRANT SELECT, INSERT, UPDATE ON registry_epoch TO memory_indexer;
 
 -- What is due in an active workspace beside its outbox: removals to be looked at a last time, collections to be dropped.
-GRANT SELECT (workspace, verify_until) ON tombstones TO memory_monitor;
+GRANT SELECT (workspace, generation, verify_until) ON tombstones TO memory_monitor;
+GRANT SELECT (workspace, generation, state, is_rebuild) ON generations TO memory_monitor;
+CREATE POLICY monitor_counts ON generations FOR SELECT TO memory_monitor USING (true);
 GRANT SELECT (workspace, drop_after, dropped_at) ON collections TO memory_monitor;
 CREATE POLICY monitor_counts ON tombstones FOR SELECT TO memory_monitor USING (true);
 CREATE POLICY monitor_counts ON collections FOR SELECT TO memory_monitor USING (true);
@@ -69,7 +71,10 @@ RETURNS TABLE (workspace text, removals bigint, collections bigint, oldest times
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = memory, pg_temp
 AS $$
 WITH due AS (
-    SELECT t.workspace, 1 AS removal, t.verify_until AS since FROM tombstones AS t WHERE t.verify_until <= now()
+    SELECT t.workspace, 1 AS removal, t.verify_until AS since
+    FROM tombstones AS t
+    JOIN generations AS g USING (workspace, generation)
+    WHERE t.verify_until <= now() AND (g.state = 'serving' OR g.state = 'building' AND NOT g.is_rebuild)
     UNION ALL
     SELECT c.workspace, 0, c.drop_after FROM collections AS c WHERE c.drop_after <= now() AND c.dropped_at IS NULL
 )

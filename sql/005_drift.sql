@@ -73,9 +73,9 @@ SELECT grant_reading(ARRAY['repair_proposals', 'repair_outcomes'], 'memory_revie
 -- Who compares may propose, and take back what is no longer found. What a human says to a proposal is the reviewer's.
 GRANT INSERT ON repair_proposals, repair_outcomes TO memory_indexer;
 CREATE POLICY indexer_proposes ON repair_proposals FOR INSERT TO memory_indexer
-WITH CHECK (proposed_by = session_user);
+WITH CHECK (proposed_by = session_user AND proposed_at = now());
 CREATE POLICY indexer_withdraws ON repair_outcomes FOR INSERT TO memory_indexer
-WITH CHECK (outcome = 'obsolete' AND decided_by = session_user);
+WITH CHECK (outcome = 'obsolete' AND decided_by = session_user AND decided_at = now());
 
 CREATE VIEW repairs WITH (security_invoker = true) AS
 SELECT

@@ -28,10 +28,9 @@ GRANT SELECT (workspace, card_id, revision, status, updated_at) ON cards TO memo
 GRANT SELECT (workspace, propagation_id, card_id, state, attempts, created_at, next_attempt_at, settled_at)
 ON propagations TO memory_monitor;
 GRANT DELETE ON propagations TO memory_monitor;
-GRANT SELECT (workspace, generation, state, is_rebuild, created_at) ON generations TO memory_monitor;
+GRANT SELECT (created_at) ON generations TO memory_monitor;
 GRANT SELECT (workspace, generation, card_id, revision, expected_sha256, acknowledged_sha256)
 ON projections TO memory_monitor;
-CREATE POLICY monitor_counts ON generations FOR SELECT TO memory_monitor USING (true);
 CREATE POLICY monitor_counts ON projections FOR SELECT TO memory_monitor USING (true);
 CREATE POLICY monitor_prunes ON propagations FOR DELETE TO memory_monitor USING (state = 'done');
 

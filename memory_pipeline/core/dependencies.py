@@ -1,8 +1,8 @@
 """Where a memory holds: physical dependencies, the context of a search, and when the one serves the other.
 
-A dependency is a path of up to four segments: database, schema, table, column. A context is a set of such paths. A card
-serves a context where, for one and the same dependency, one path is a prefix of the other: what is said of a table
-serves a search on one of its columns, and a search on a whole database finds what is said of its tables.
+A dependency is a path of up to four segments: database, schema, table, column. A context is a set of such paths. What
+is said of a table serves a search on one of its columns, and a search on a whole database finds what is said of its
+tables: a card serves a context where one of its paths begins one of the context, or the other way round.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class EntryType(StrEnum):
 
 
 REUSABLE_TYPES = frozenset({EntryType.CONCEPT_CLARIFIED})
-"""Only these become, are stored as, are searched as, or are proposed as memories."""
+"""What a memory may be made of. Every boundary asks this set, from the preview to what a search shows."""
 
 CONTROL_TYPES = frozenset(
     {EntryType.SESSION_OPENED, EntryType.SESSION_CLOSED, EntryType.PHASE_REOPENED, EntryType.PHASE_ROLLED_BACK}

@@ -44,4 +44,9 @@ def require_storable(text: str, what: str) -> str:
     return text
 
 
+def is_storable(text: str) -> bool:
+    """Whether PostgreSQL can hold a text."""
+    return "\x00" not in text and (text.isascii() or not _SURROGATE.search(text))
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -127,7 +127,9 @@ class PreviewAnswer(Answer, Preview):
 
 
 class Propagated(StrEnum):
-    """Whether the index has followed a change already. A pending one follows with the next change, or with `index`."""
+    """Whether the index has followed a change already. A pending one follows with the next change, with `index`, or
+    by the sensor where Dagster runs.
+    """
 
     CURRENT = "current"
     PENDING = "pending"

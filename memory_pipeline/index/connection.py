@@ -35,7 +35,12 @@ _DEFAULT_PORT = 6333  # the client's, for https too
 
 # The last two are what the client raises on an answer that is not JSON, or without the result that it expects.
 _FAILURES = (ApiException, QdrantException, ValueError, AssertionError)
-_REFUSED = (httpx.codes.BAD_REQUEST, httpx.codes.REQUEST_ENTITY_TOO_LARGE, httpx.codes.UNPROCESSABLE_ENTITY)
+_REFUSED = (
+    httpx.codes.BAD_REQUEST,
+    httpx.codes.CONFLICT,
+    httpx.codes.REQUEST_ENTITY_TOO_LARGE,
+    httpx.codes.UNPROCESSABLE_ENTITY,
+)
 _NOT_CONNECTED = (httpx.ConnectError, httpx.ConnectTimeout)
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from qdrant_client import QdrantClient, models
 from memory_pipeline.core.epoch import Epoch
 from memory_pipeline.core.errors import CollectionMissing, IncompatibleCollection, IndexUnavailable
 from memory_pipeline.core.projection import Projection
+from memory_pipeline.core.text import is_storable
 from memory_pipeline.index import wire
 from memory_pipeline.index.connection import Connection
 from memory_pipeline.index.points import BranchScores, IndexHit, IndexPoint, PointId, PointState, PointTooLarge
@@ -405,4 +406,5 @@ def _point_id(value: models.ExtendedPointId) -> PointId:
 
 
 def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    """A text of a payload. What PostgreSQL cannot hold is nobody's id or hash."""
+    return value if isinstance(value, str) and is_storable(value) else ""

@@ -1,1 +1,1 @@
-"""The use cases. Each takes its collaborators as arguments and is tested without Dagster."""
+"""What the program does, one module per use case. None knows Dagster: the servers come in as `Services`."""

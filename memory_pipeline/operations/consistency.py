@@ -27,6 +27,7 @@ from memory_pipeline.index.points import PointId, PointState
 from memory_pipeline.index.queries import Branch
 from memory_pipeline.index.shape import CollectionShape
 from memory_pipeline.logs import operation
+from memory_pipeline.operations.generation import require_same_registry
 from memory_pipeline.operations.repairs import registry_findings
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import drift, generations, workspaces
@@ -243,6 +244,7 @@ class Scan:
             with self._transaction() as tx:
                 self.cards = drift.active_cards(tx, self.workspace)
             return [Finding(kind=DriftKind.COLLECTION_MISSING, detail=f"{generation.collection} is not on the server")]
+        require_same_registry(self.services, self.workspace, generation, self.shape)
         missing = [f"the index on {name!r} is missing" for name in self.shape.missing_indexes()]
         differences = [*self.shape.differences(generation.format.dimensions), *missing]
         found = [

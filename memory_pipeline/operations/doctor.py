@@ -19,9 +19,11 @@ from memory_pipeline.core.errors import (
     MemoryPipelineError,
     MissingSecret,
     NotIndexed,
+    RegistryRestored,
+    StoresDiffer,
     UnknownWorkspace,
 )
-from memory_pipeline.operations.generation import rebuild_due
+from memory_pipeline.operations.generation import rebuild_due, require_same_registry
 from memory_pipeline.operations.health import WorkspaceHealth, measure_health
 from memory_pipeline.operations.services import Services
 from memory_pipeline.settings import Settings
@@ -265,8 +267,22 @@ def _workspace(services: Services, health: WorkspaceHealth) -> Iterator[Finding]
 
 
 def _collection(services: Services, slug: str, serving: Generation) -> Iterator[Finding]:
-    """Nothing where it can be searched."""
+    """Nothing where it can be searched, holds what was seen in it, and belongs to this registry."""
     try:
-        services.index.require_compatible(serving.collection, serving.format.dimensions)
-    except (IncompatibleCollection, IndexUnavailable) as error:
+        shape = services.index.require_compatible(serving.collection, serving.format.dimensions)
+        require_same_registry(services, slug, serving, shape)
+        points = services.index.count(serving.collection)
+    except (IncompatibleCollection, IndexUnavailable, RegistryRestored) as error:
         yield finding_of("collection", error, slug)
+        return
+    with services.database.transaction(Role.READER, slug, via=services.via) as tx:
+        seen = generations.acknowledged_count(tx, slug, serving.number)
+    if points < seen:
+        yield Finding(
+            check="collection",
+            state="ill",
+            told=f"{points} points are in {serving.collection}, and {seen} were seen there",
+            do=f"memory-pipeline reconcile -w {slug}",
+            workspace=slug,
+            exit_code=StoresDiffer.exit_code,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memory_pipeline.core.epoch import is_behind
-from memory_pipeline.core.errors import MemoryPipelineError, RegistryRestored
+from memory_pipeline.core.errors import IndexRefused, MemoryPipelineError, RegistryRestored
 from memory_pipeline.core.languages import require_language
 from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import IndexFormat
@@ -149,13 +149,28 @@ def require_same_registry(services: Services, workspace: str, generation: Genera
 def start_serving(services: Services, workspace: str, generation: Generation) -> None:
     """Let searches use a generation that is whole. The commit is the switch; the alias is for other readers.
 
-    It goes first: a process that is killed in between leaves nothing undone that no later drain would see to.
+    It goes first: a process that is killed in between leaves a generation that is due to be served.
     """
-    services.index.point_alias(generation.alias, generation.collection)
+    follow_alias(services, generation)
     reach("drain:aliased")
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
         generations.start_serving(tx, workspace, generation.number, keep=longest_search(services))
     reach("drain:served")
+
+
+def follow_alias(services: Services, generation: Generation) -> IndexRefused | None:
+    """Let the alias name a generation's collection. Returns why it cannot: a collection of somebody else has its name.
+
+    Searches do without the alias, so that is no reason to stop; the comparison of the stores goes on telling it.
+
+    Raises:
+        IndexUnavailable: the server does not answer.
+    """
+    try:
+        services.index.point_alias(generation.alias, generation.collection)
+    except IndexRefused as refused:
+        return refused
+    return None
 
 
 def longest_search(services: Services) -> float:

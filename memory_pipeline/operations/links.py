@@ -1,4 +1,4 @@
-"""Following the outgoing links of the hits: one query a level, each card once, within bounds.
+"""From the hits along their links, level by level, each card once, within bounds.
 
 A link grants nothing: every card reached is judged as a hit is, by its current row, in the search's own context. Its
 point was not seen, so what counts is what the server was seen to hold of it.

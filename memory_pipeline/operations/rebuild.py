@@ -2,7 +2,7 @@
 
 The new collection is filled from the registry and its stored vectors. What changes meanwhile goes to the old one by
 ordinary drains and is found here by comparing revisions. The commit in PostgreSQL is the switch: a search sees the old
-index or the new one, whole. Killed anywhere, it leaves the old one serving, and the next call goes on.
+index or the new one, whole. Killed anywhere, the old one still serves and the next call goes on.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from memory_pipeline.operations.embed import FailedCard, Progress
 from memory_pipeline.operations.generation import (
     desired_format,
     differences,
+    follow_alias,
     insert_generation,
     longest_search,
     make_collection,
@@ -100,6 +101,7 @@ def rebuild(services: Services, workspace: str, progress: Progress = lambda _: N
             if not await_turn(turn, workspace, WAIT_SECONDS):
                 raise IndexBusy(workspace)
             builder.replay()
+            workspaces.get_active(turn, workspace)  # it may have been retired meanwhile
             for held in (lock, turn):
                 propagations.require_lock(held)
             builder.switch()
@@ -115,6 +117,8 @@ def _open(services: Services, workspace: str, progress: Progress) -> _Builder:
         serving = generations.serving(tx, workspace)
         left = generations.rebuilding(tx, workspace)
     wanted = _wanted_format(services, known, serving)
+    if serving is not None:
+        _part_from(services, workspace, serving)
     generation = left if left is not None and _can_go_on(services, workspace, left, wanted) else None
     resumed = generation is not None
     if generation is None:
@@ -127,6 +131,16 @@ def _open(services: Services, workspace: str, progress: Progress) -> _Builder:
     make_collection(services, generation, shape)
     reach("rebuild:created")
     return _Builder(services, workspace, generation, serving, resumed, progress)
+
+
+def _part_from(services: Services, workspace: str, serving: Generation) -> None:
+    """Let an index that is ahead of a restored registry stay so, however far this rebuild raises the counter."""
+    shape = services.index.shape(serving.collection)
+    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
+        registry = upkeep.epoch(tx, workspace)
+        held = shape.epoch if shape else None
+        if registry and held and held.lineage == registry.lineage and is_behind(registry, held):
+            upkeep.renew_lineage(tx, workspace)
 
 
 def _can_go_on(services: Services, workspace: str, left: Generation, wanted: IndexFormat) -> bool:
@@ -251,7 +265,7 @@ class _Builder:
         """Let searches use it. What waited for cards that it holds is done; what failed goes on waiting."""
         number = self.generation.number
         if self.serving is None:  # nothing is left to drop then, and it is the drop that sees to a forgotten alias
-            self.services.index.point_alias(self.generation.alias, self.generation.collection)
+            follow_alias(self.services, self.generation)
         with self._transaction() as tx:
             generations.start_serving(tx, self.workspace, number, keep=longest_search(self.services))
             propagations.settle_followed(tx, self.workspace, number)
@@ -262,11 +276,11 @@ class _Builder:
     def follow_alias(self) -> Problem | None:
         """Let the alias follow. Searches do without it, so a failure is only told; the next sweep repeats it."""
         try:
-            self.services.index.point_alias(self.generation.alias, self.generation.collection)
+            refused = follow_alias(self.services, self.generation)
         except IndexUnavailable as error:
             return Problem.of(error)
         reach("rebuild:aliased")
-        return None
+        return Problem.of(refused) if refused else None
 
     def report(self, dropped: tuple[str, ...], drained: DrainReport, problem: Problem | None) -> RebuildReport:
         """Tell what was done."""

@@ -21,7 +21,7 @@ from memory_pipeline.index.points import PointId
 from memory_pipeline.logs import operation
 from memory_pipeline.operations.consistency import EXAMPLES, PAGE, DriftReport, Scan, Tally, check_consistency
 from memory_pipeline.operations.embed import Progress
-from memory_pipeline.operations.generation import ensure_generation
+from memory_pipeline.operations.generation import ensure_generation, follow_alias
 from memory_pipeline.operations.propagate import DrainReport, await_turn, drain
 from memory_pipeline.operations.repairs import Proposed, propose_repairs, registry_findings
 from memory_pipeline.operations.services import Services
@@ -147,11 +147,10 @@ class _Mending:
     def _mend_structure(self, findings: Sequence[Finding]) -> tuple[str, ...]:
         """Make or complete the collection, and let the alias name it."""
         generation = ensure_generation(self.services, self.workspace)
-        if generation.serving:
-            self.services.index.point_alias(generation.alias, generation.collection)
-        return tuple(
-            finding.detail for finding in findings if finding.remedy in (Remedy.MEND_COLLECTION, Remedy.MOVE_ALIAS)
-        )
+        mended = {Remedy.MEND_COLLECTION}
+        if generation.serving and follow_alias(self.services, generation) is None:
+            mended.add(Remedy.MOVE_ALIAS)
+        return tuple(finding.detail for finding in findings if finding.remedy in mended)
 
     def _mend(self, scan: Scan, findings: Sequence[Finding]) -> None:
         """Mend one page, while no other writer has the workspace."""

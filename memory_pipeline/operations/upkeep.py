@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memory_pipeline.core.projection import point_id
 from memory_pipeline.failpoints import reach
+from memory_pipeline.operations.generation import follow_alias
 from memory_pipeline.operations.points import remove_points
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import generations, upkeep
@@ -53,7 +54,7 @@ def sweep(services: Services, workspace: str) -> tuple[str, ...]:
         leftovers = upkeep.leftovers(tx, workspace)
         serving = generations.serving(tx, workspace) if leftovers else None
     if serving is not None:
-        services.index.point_alias(serving.alias, serving.collection)  # before what it may still name goes
+        follow_alias(services, serving)  # before what it may still name goes
     dropped = [leftover.collection for leftover in leftovers if _drop(services, workspace, leftover)]
     return tuple(dropped)
 

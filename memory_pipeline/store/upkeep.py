@@ -54,6 +54,11 @@ def raise_epoch(tx: Transaction, workspace: str) -> Epoch:
     return Epoch(str(row["lineage"]), row["counter"])
 
 
+def renew_lineage(tx: Transaction, workspace: str) -> None:
+    """Become another registry, for what was written by this one before it was restored."""
+    tx.execute("UPDATE registry_epoch SET lineage = gen_random_uuid() WHERE workspace = %s", (workspace,))
+
+
 def bury(tx: Transaction, workspace: str, generation: int, ids: Sequence[str], *, seconds: float) -> None:
     """Look at removed points again for so long."""
     tx.execute(

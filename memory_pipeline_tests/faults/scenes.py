@@ -98,11 +98,22 @@ def heal(services: Services, workspace: str) -> None:
             due = {each.workspace for each in (*monitor.due(tx), *upkeep.due(tx))}
         if workspace in due:
             drain(services, workspace)
-        elif any(finding.remedy is not Remedy.PROPOSE for finding in scan_page(services, workspace).findings):
+        elif _differs(services, workspace):
             reconcile(services, workspace)
         else:
             return
     raise AssertionError(f"{workspace} is still told to be due, or differs")
+
+
+def _differs(services: Services, workspace: str) -> bool:
+    """Whether a round of the comparison finds what a program mends."""
+    cursor: str | None = None
+    while True:
+        page = scan_page(services, workspace, cursor)
+        if any(finding.remedy is not Remedy.PROPOSE for finding in page.findings):
+            return True
+        if (cursor := page.next_cursor) is None:
+            return False
 
 
 def require_equal(services: Services, workspace: str) -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 from dagster._daemon.types import DaemonHeartbeat
 
+from memory_pipeline.core.projection import point_id
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.harness.control_room import daemon_findings, dagster_instance
 from memory_pipeline.operations import doctor
@@ -192,6 +193,20 @@ def test_a_collection_that_is_lost_or_another_one(services: Services, look: Look
     require(look()["collection"], "ill", 31, "is not on the Qdrant server")
     services.index.create(collection, dimensions=7)
     require(look()["collection"], "ill", 31, "cannot be used")
+
+
+def test_a_collection_that_lost_its_points_or_is_ahead_of_the_registry(
+    services: Services, look: Look, collection: str
+) -> None:
+    services.index.delete(collection, [point_id("mem-0001")])
+    require(look()["collection"], "ill", 51, "0 points are in")
+    shape = services.index.shape(collection)
+    assert shape is not None
+    assert shape.epoch is not None
+    services.index.stamp(collection, shape.epoch._replace(counter=shape.epoch.counter + 1))
+    found = look()["collection"]
+    require(found, "ill", 31, "restored")
+    assert "--rebuild" in found.do
 
 
 @pytest.mark.usefixtures("collection")

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import pytest
 from qdrant_client import QdrantClient, models
 
+from memory_pipeline.core.drift import DriftKind
 from memory_pipeline.core.errors import IncompatibleCollection, NotIndexed
 from memory_pipeline.core.workspace import Workspace
+from memory_pipeline.operations import propagate
 from memory_pipeline.operations.embed import embed_dense
 from memory_pipeline.operations.index import index
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.rebuild import rebuild
+from memory_pipeline.operations.reconcile import reconcile
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.upkeep import sweep
 from memory_pipeline_tests.flows import ABLATION, MORTALITY, READMISSION, ask, found, promote, revise
@@ -102,7 +105,31 @@ def test_a_memory_collection_without_its_sparse_vector_gets_it_and_every_point_i
     assert (found(answer)[0], answer.proposals[0].scores.bm25 > 0) == ("mem-0002", True)
 
 
-def test_a_lost_collection_is_filled_whole_before_it_serves(services: Services, workspace: Workspace) -> None:
+def test_an_alias_whose_name_somebody_s_collection_has_stops_nothing(
+    services: Services, workspace: Workspace, raw: QdrantClient
+) -> None:
+    slug, taken = workspace.slug, f"memory__{workspace.slug}"
+    raw.create_collection(taken, vectors_config=models.VectorParams(size=2, distance=models.Distance.DOT))
+    try:
+        promote(services, slug, [ABLATION])
+        assert index(services, slug).drain.settled
+        assert rebuild(services, slug).problem is not None
+        change(services, slug, "UPDATE collections SET drop_after = now() WHERE drop_after IS NOT NULL")
+        assert drain(services, slug).settled
+        assert found(ask(services, slug, "ablazione")) == ["mem-0001"]
+        assert DriftKind.WRONG_ALIAS in reconcile(services, slug).found.counts
+        assert raw.get_collection(taken).config.params.vectors == models.VectorParams(
+            size=2, distance=models.Distance.DOT
+        )
+    finally:
+        raw.delete_collection(taken)
+    assert reconcile(services, slug).mended
+    assert services.index.alias_target(taken) == f"memory__{slug}__2"
+
+
+def test_a_lost_collection_is_filled_whole_before_it_serves(
+    services: Services, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A drain that finds it lost has one change at hand, and every card to bring back."""
     slug = workspace.slug
     promote(services, slug, [ABLATION, READMISSION])
@@ -110,8 +137,9 @@ def test_a_lost_collection_is_filled_whole_before_it_serves(services: Services, 
     services.index.drop(f"memory__{slug}__1")
     promote(services, slug, [MORTALITY], session="s2")
 
+    monkeypatch.setattr(propagate, "BATCH", 2)
     report = drain(services, slug, longest=0)
-    assert report.upserted == 3, "one batch is always done"
+    assert (report.upserted, report.pending) == (2, 1), "one batch is always done"
     with pytest.raises(NotIndexed):
         ask(services, slug, "ablazione")
     assert drain(services, slug).settled

@@ -15,6 +15,7 @@ from memory_pipeline.core.errors import (
     ModelChanged,
     ModelMissing,
     RebuildIncomplete,
+    WorkspaceRetired,
 )
 from memory_pipeline.core.projection import point_id
 from memory_pipeline.core.workspace import Workspace
@@ -24,7 +25,7 @@ from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.rebuild import rebuild
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.upkeep import sweep
-from memory_pipeline.operations.workspaces import WorkspaceChanges, set_workspace
+from memory_pipeline.operations.workspaces import WorkspaceChanges, retire_workspace, set_workspace
 from memory_pipeline.store import propagations
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.embedding.scripted_ollama import DIMENSIONS, ScriptedOllama, serve
@@ -348,6 +349,22 @@ def test_one_builder_at_a_time_and_a_drain_that_keeps_its_turn(
         with pytest.raises(IndexBusy):
             rebuild(services, slug)
     assert rebuild(services, slug).resumed
+
+
+def test_a_workspace_that_is_retired_meanwhile_keeps_its_old_index(services: Services, workspace: Workspace) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    index(services, workspace.slug)
+    retired: list[int] = []
+
+    def retire_once(_: int) -> None:
+        if not retired:
+            retired.append(1)
+            retire_workspace(services, workspace.slug)
+
+    with pytest.raises(WorkspaceRetired):
+        rebuild(services, workspace.slug, retire_once)
+
+    assert rows(services, workspace.slug, GENERATIONS) == [(1, "serving"), (2, "building")]
 
 
 def test_an_embedder_that_breaks_off_leaves_what_was_done_for_the_next_one(

@@ -10,7 +10,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 import numpy as np
 import pytest
 
-from memory_pipeline.core.cards import CardKind, MemoryRecord
+from memory_pipeline.core.cards import MemoryRecord
 from memory_pipeline.core.context import SearchFilters
 from memory_pipeline.core.dependencies import Dependency
 from memory_pipeline.core.errors import (
@@ -212,12 +212,6 @@ def test_a_memory_is_found_where_it_holds(
 def test_a_filter_cannot_replace_what_the_runtime_fixes(name: str) -> None:
     with pytest.raises(FilterNotAllowed, match=name):
         SearchFilters.parse({name: "other"})
-
-
-def test_a_search_of_another_kind_needs_its_name_and_finds_no_memory(services: Services, settled: Workspace) -> None:
-    answer = ask(services, settled.slug, "ablazione", filters=SearchFilters(kinds=(CardKind.EXEMPLAR,)))
-
-    assert answer.proposals == ()
 
 
 def test_what_the_session_settled_is_not_proposed_again(services: Services, settled: Workspace) -> None:

@@ -19,6 +19,7 @@ from memory_pipeline.core.errors import NotIndexed, RegistryRestored
 from memory_pipeline.core.projection import point_id
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.operations.cards import list_cards
+from memory_pipeline.operations.consistency import check_consistency
 from memory_pipeline.operations.index import index
 from memory_pipeline.operations.outbox import outbox
 from memory_pipeline.operations.propagate import drain
@@ -186,6 +187,29 @@ def test_half_of_a_rebuild_from_before_a_restored_backup_is_given_up(services: S
     ((failure,),) = rows(services, slug, "SELECT failure FROM generations WHERE state = 'failed'")
     assert "restored from a backup" in failure
     assert found(ask(services, slug, "ablazione")) == ["mem-0001"]
+
+
+def test_half_of_a_rebuild_does_not_bring_a_restored_registry_level_with_its_old_index(
+    services: Services, workspace: Workspace
+) -> None:
+    slug = workspace.slug
+    promote(services, slug, [ABLATION])
+    index(services, slug)
+    revise(services, slug, "mem-0001", detail="procedura di ablazione, contata per anno")
+    drain(services, slug)
+    change(services, slug, "UPDATE registry_epoch SET counter = counter - 1")
+    with failpoints.armed("drain:stamped:error"), pytest.raises(failpoints.Interrupted):
+        rebuild(services, slug)
+    promote(services, slug, [READMISSION], session="s2")
+
+    with pytest.raises(RegistryRestored):
+        index(services, slug)
+    with pytest.raises(RegistryRestored):
+        check_consistency(services, slug)
+
+    assert rebuild(services, slug).resumed
+    assert set(found(ask(services, slug, "ablazione riammissione"))) == {"mem-0001", "mem-0002"}
+    assert check_consistency(services, slug).consistent
 
 
 def test_a_registry_that_never_wrote_is_not_the_one_that_the_index_knows(
