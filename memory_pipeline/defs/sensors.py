@@ -88,24 +88,28 @@ def inbox_sensor(
 def propagation_sensor(
     context: dg.SensorEvaluationContext, services: dg.ResourceParam[Services]
 ) -> dg.SensorResult | dg.SkipReason:
-    """Drain each workspace in which something is due. There is no cursor: what is due stays due until it is done.
+    """Drain each workspace in which something is due, in turn: the cursor is the last one asked for.
 
-    The run key names the newest change and the tries so far, so that two edits of one card are two runs; and it changes
-    every ten minutes, so that a run that died without a trace is not the last one.
+    What is due stays due until it is done; where that cannot be, it must not keep the others waiting. The run key
+    names the newest change and the tries so far, so that two edits of one card are two runs; and it changes every ten
+    minutes, so that a run that died without a trace is not the last one.
     """
     with services.database.transaction(Role.READER, None, via=services.via) as tx:
         due = {each.workspace: f"{each.newest}:{each.attempts}:{_turn(each.oldest)}" for each in monitor.due(tx)}
         late = {each.workspace: f"upkeep:{_turn(each.oldest)}" for each in upkeep.due(tx)}
     waiting = {**late, **due}
     under_way, partitions = _under_way(context.instance, propagate_job.name), _partitions(context)
-    asked = [each for each in waiting if each in partitions and each not in under_way][:BATCH]
+    last = context.cursor or ""
+    able = [each for each in waiting if each in partitions and each not in under_way]
+    asked = sorted(able, key=lambda each: (each <= last, each))[:BATCH]
     if not asked:
         return dg.SkipReason(f"{len(waiting)} workspaces wait, {len(under_way)} are under way")
     return dg.SensorResult(
         run_requests=[
             dg.RunRequest(partition_key=workspace, run_key=f"propagate:{workspace}:{waiting[workspace]}")
             for workspace in asked
-        ]
+        ],
+        cursor=asked[-1],
     )
 
 
@@ -157,20 +161,27 @@ def drift_sensor(
         return dg.SkipReason("no workspace has a partition yet")
     at, page = cursor.get("workspace", ""), cursor.get("page")
     asked: dict[str, str] = {}
-    looked_at, found, started = 0, 0, time.monotonic()
+    looked_at, unseen, started = 0, list[str](), time.monotonic()
     for _ in range(min(SCANNED_A_TICK, len(known))):
         workspace = next((each for each in known if each > at or (page and each == at)), known[0])
-        following, derived = _compare(services, workspace, page if workspace == at else None)
-        looked_at, found = looked_at + 1, found + derived
-        if derived:
-            asked[workspace] = f"drift:{workspace}:{derived}:{int(time.time() // REPAIR_SECONDS)}"
-        at, page = workspace, following
+        try:
+            scanned = scan_page(services, workspace, page if workspace == at else None)
+        except MemoryPipelineError as error:  # told, and looked at again in the next round: the others come first
+            unseen.append(f"{workspace} could not be compared: {error.name}: {error.message}")
+            at, page = workspace, None
+            continue
+        looked_at += 1
+        if derived := sum(finding.remedy is not Remedy.PROPOSE for finding in scanned.findings):
+            asked[workspace] = f"drift:{workspace}:{derived}:{_written(services, workspace)}:{_hour()}"
+        at, page = workspace, scanned.next_cursor
         if time.monotonic() - started > PATIENCE_SECONDS:
             break
     return dg.SensorResult(
         run_requests=[dg.RunRequest(partition_key=each, run_key=key) for each, key in asked.items()],
         cursor=json.dumps({"workspace": at, "page": page}),
-        skip_reason=None if asked else f"{looked_at} of {len(known)} workspaces looked at, nothing differs",
+        skip_reason=None
+        if asked
+        else "; ".join([f"{looked_at} of {len(known)} workspaces looked at, nothing differs", *unseen]),
     )
 
 
@@ -204,13 +215,15 @@ def _report(
     return left, reported, problems
 
 
-def _compare(services: Services, workspace: str, page: str | None) -> tuple[str | None, int]:
-    """Compare one page: where the next one begins, and how many findings a program can mend."""
-    try:
-        scanned = scan_page(services, workspace, page)
-    except MemoryPipelineError:  # a server is down: the checks and the other sensors say so
-        return None, 0
-    return scanned.next_cursor, sum(finding.remedy is not Remedy.PROPOSE for finding in scanned.findings)
+def _written(services: Services, workspace: str) -> int:
+    """How often the index was written to: what is lost again after a repair is another loss."""
+    with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
+        epoch = upkeep.epoch(tx, workspace)
+    return epoch.counter if epoch else 0
+
+
+def _hour() -> int:
+    return int(time.time() // REPAIR_SECONDS)
 
 
 def _partitions(context: dg.SensorEvaluationContext) -> set[str]:

@@ -19,7 +19,7 @@ from memory_pipeline.operations.ledger import append
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.workspaces import list_workspaces, restore_workspace, retire_workspace
-from memory_pipeline.store import workspaces
+from memory_pipeline.store import upkeep, workspaces
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.conftest import MakeWorkspace
 from memory_pipeline_tests.defs.conftest import data_version, metadata
@@ -131,6 +131,26 @@ def test_four_workspaces_at_once_are_four_runs_and_two_edits_are_two(
     for slug in bounded:
         assert drain(services, slug).settled
     assert set(tick("propagation_sensor", instance, services).runs) == set(four[:3]) - set(bounded)
+
+
+def test_workspaces_that_stay_due_keep_no_other_waiting(
+    services: Services,
+    four: list[str],
+    only_these: None,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sensors, "BATCH", 1)
+    for slug in four:
+        promote(services, slug, [ABLATION])
+
+    cursor, asked = None, []
+    for _ in range(5):
+        ticked = tick("propagation_sensor", instance, services, cursor)
+        cursor = ticked.cursor
+        asked += ticked.runs
+
+    assert asked == [*sorted(four), min(four)]
 
 
 def test_what_is_under_way_or_was_tried_is_asked_for_again_only_later(
@@ -295,13 +315,21 @@ def test_drift_is_found_in_turn_and_asks_for_its_repair(
         drifted.put(drifted.projection("mem-0001", card_id="mem-9999", point_id=point_id("mem-9999")))
     retire_workspace(services, four[1])
 
-    cursor, runs = None, {}
+    cursor, runs, before = None, {}, None
     for _ in range(3):
         ticked = tick("drift_sensor", instance, services, cursor)
+        before = cursor if ticked.runs else before
         cursor, runs = ticked.cursor, {**runs, **ticked.runs}
 
     assert set(runs) == {four[3]}
     assert runs[four[3]].startswith(f"drift:{four[3]}:1:")
+    assert tick("drift_sensor", instance, services, before).runs == runs
+    with services.database.transaction(Role.INDEXER, four[3]) as tx:
+        upkeep.raise_epoch(tx, four[3])  # as a repair does: what differs then is another loss
+    assert tick("drift_sensor", instance, services, before).runs[four[3]] != runs[four[3]]
+
+    with with_settings(services, qdrant_url=f"http://127.0.0.1:{closed_port()}") as down:
+        assert "could not be compared: IndexUnavailable" in tick("drift_sensor", instance, down, cursor).told
 
 
 # --- schedules ---------------------------------------------------------------------------------------------------
