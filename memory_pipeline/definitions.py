@@ -5,6 +5,7 @@ Loading it connects to nothing: connections are opened by what runs.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from functools import partial
 
@@ -17,6 +18,11 @@ from memory_pipeline.defs.assets.ledger import effective_ledger, session_ledger,
 from memory_pipeline.defs.assets.quality import quality_holds, retrieval_quality
 from memory_pipeline.defs.assets.registry import memory_cards
 from memory_pipeline.defs.resources import SERVICES, ServicesFromEnvironment
+
+# Dagster copies each sensor that names its job with a parameter that it calls beta itself.
+warnings.filterwarnings(
+    "ignore", message="Parameter `owners` of initializer `SensorDefinition", category=dg.BetaWarning
+)
 
 OWNERS = ["team:memory_pipeline"]
 

@@ -91,6 +91,12 @@ def accepted(quarantined: int, refused_files: int) -> Verdict:
     )
 
 
+def promotions(lines: Sequence[str]) -> Verdict:
+    """Every promotion that a ledger tells of has its card. One without is a human's to judge: a warning."""
+    told = f"no card comes from {len(lines)} promotions: {_named(lines)}" if lines else "every promotion has its card"
+    return Verdict(passed=not lines, told=told, warns=True, figures={"without_card": len(lines)})
+
+
 def gate(forbidden: Sequence[str], rewritten: Sequence[str]) -> Verdict:
     """Every card is of a type of its kind, and says what its newest revision kept: nothing got past the reviewer."""
     wrong = []

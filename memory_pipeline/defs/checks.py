@@ -27,7 +27,7 @@ from memory_pipeline.operations.consistency import DriftReport, check_consistenc
 from memory_pipeline.operations.generation import rebuild_due
 from memory_pipeline.operations.health import check_backlog, check_gate
 from memory_pipeline.operations.measure import SHOWN, IndexMeasure, is_retired, measure_index, measure_ledger
-from memory_pipeline.operations.provenance import Lapsed, sources_no_longer_effective
+from memory_pipeline.operations.provenance import Lapsed, promotions_without_card, sources_no_longer_effective
 from memory_pipeline.operations.services import Services
 
 Rule = Callable[[dg.DagsterInstance, Services, str], dg.AssetCheckResult]
@@ -49,6 +49,8 @@ SCANNED: Mapping[str, tuple[DriftKind, ...]] = {
     "vector_configuration": (DriftKind.COLLECTION_MISSING, DriftKind.WRONG_CONFIGURATION, DriftKind.WRONG_ALIAS),
 }
 """Checks that one comparison of both stores answers, and what fails each."""
+
+_EVENTS = 20
 
 _SCANNED_ABOUT = {
     "points_match_cards": "Every active card has its point, at its revision and with its hash, and both vectors.",
@@ -122,6 +124,16 @@ def sources_still_effective(_: dg.DagsterInstance, services: Services, workspace
     return report_sources(sources_no_longer_effective(services, workspace))
 
 
+@workspace_check(memory_cards)
+def promotions_have_cards(_: dg.DagsterInstance, services: Services, workspace: str) -> dg.AssetCheckResult:
+    """Every promotion that a ledger tells of has its card.
+
+    Warns of markers without one, as a file of an older system may hold: `reconcile` proposes what to do.
+    """
+    lines = [f"{marker.session_id}:{marker.line}" for marker in promotions_without_card(services, workspace)]
+    return told(health.promotions(lines))
+
+
 @workspace_check(memory_collection)
 def index_matches_registry(_: dg.DagsterInstance, services: Services, workspace: str) -> dg.AssetCheckResult:
     """Every active card has its current point, nothing else has one, and nothing waits.
@@ -176,6 +188,7 @@ CHECKS = [
     ledger_accepted,
     cards_keep_to_the_gate,
     sources_still_effective,
+    promotions_have_cards,
     index_matches_registry,
     index_is_fresh,
     propagation_flows,
@@ -183,7 +196,7 @@ CHECKS = [
     stores_agree,
 ]
 
-WARNINGS = frozenset({"ledger_accepted", "sources_still_effective", "embedding_fingerprint"})
+WARNINGS = frozenset({"ledger_accepted", "sources_still_effective", "promotions_have_cards", "embedding_fingerprint"})
 """Checks that only ever warn: they ask for a look, and a workspace is well without it."""
 
 QUICK = ("index_matches_registry", "index_is_fresh", "propagation_flows")
@@ -328,12 +341,18 @@ def _named(key: dg.AssetCheckKey, result: dg.AssetCheckResult) -> dg.AssetCheckR
 
 
 def _files_refused(instance: dg.DagsterInstance, workspace: str) -> int:
-    """Files that the newest reading of the inbox refused: only a reading can tell, so its event is asked."""
-    newest = instance.fetch_materializations(
-        dg.AssetRecordsFilter(asset_key=session_ledger.key, asset_partitions=[workspace]), limit=20
-    ).records
-    for record in newest:
-        read = record.asset_materialization.metadata.get("files_refused") if record.asset_materialization else None
-        if isinstance(read, dg.IntMetadataValue):
-            return read.value or 0
-    return 0
+    """Files that the newest reading of the inbox refused: only a reading can tell, so its event is looked for.
+
+    What changed outside a run is reported by events of its own, which may be many.
+    """
+    wanted = dg.AssetRecordsFilter(asset_key=session_ledger.key, asset_partitions=[workspace])
+    cursor: str | None = None
+    while True:
+        page = instance.fetch_materializations(wanted, limit=_EVENTS, cursor=cursor)
+        for record in page.records:
+            read = record.asset_materialization.metadata.get("files_refused") if record.asset_materialization else None
+            if isinstance(read, dg.IntMetadataValue):
+                return read.value or 0
+        if not page.has_more:
+            return 0
+        cursor = page.cursor

@@ -104,7 +104,9 @@ def _asset_row(event: dg.DagsterEvent) -> tuple[str, str]:
     materialization = event.step_materialization_data.materialization
     metadata = {name: value.value for name, value in materialization.metadata.items()}
     counts = [
-        f"{value} {name.replace('_', ' ')}" for name, value in metadata.items() if isinstance(value, int) and value
+        f"{value} {name.replace('_', ' ')}"
+        for name, value in metadata.items()
+        if isinstance(value, int) and value and not name.startswith("dagster/")
     ]
     return materialization.asset_key.to_user_string(), ", ".join([str(metadata.get("status", "")), *counts])
 

@@ -83,13 +83,13 @@ def alerts_sensor(
     watched = _Watched.load(context.cursor)
     results = _results(context.instance, watched.after)
     if not results:
-        return dg.SkipReason(f"no new results; {len(watched.failing)} checks fail")
+        return dg.SkipReason(f"no new results; {len(watched.failing)} checks fail or warn")
     started, failing = _started(results, watched.failing)
     if started and is_anyone_told(services.settings):
         tell(services.settings, started)
     return dg.SensorResult(
         cursor=_Watched(results[-1].storage_id, tuple(sorted(failing))).dump(),
-        skip_reason=f"{len(results)} results, {len(started)} checks started to fail, {len(failing)} fail",
+        skip_reason=f"{len(results)} results, {len(started)} checks started to fail, {len(failing)} fail or warn",
     )
 
 

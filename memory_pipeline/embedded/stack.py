@@ -52,7 +52,7 @@ LONGEST_PATH = 700  # bytes; PostgreSQL takes 1,023, with what lies below the fo
 _SAME_START = 2.0  # seconds by which the kernel's account of a process's start may drift with the clock
 
 _UNREADABLE = "stack.json.unreadable"
-_OWN = ("stack.json", _UNREADABLE, "secrets", "logs", "run", "qdrant", "up.lock")
+_OWN = ("stack.json", _UNREADABLE, "secrets", "logs", "run", "qdrant", "dagster", "up.lock")
 
 
 class ServerStatus(BaseModel):

@@ -11,7 +11,7 @@ from memory_pipeline.core import health
 from memory_pipeline.core.health import Verdict
 from memory_pipeline.core.text import sha256
 from memory_pipeline.operations.services import Services
-from memory_pipeline.store import measures, monitor
+from memory_pipeline.store import drift, measures, monitor
 from memory_pipeline.store.database import Role
 from memory_pipeline.store.monitor import Extent
 
@@ -66,7 +66,8 @@ def measure_health(services: Services) -> Health:
 def check_gate(services: Services, workspace: str) -> Verdict:
     """Whether every card is what a reviewer decided."""
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
-        return health.gate(measures.forbidden_cards(tx, workspace), measures.rewritten_cards(tx, workspace))
+        forbidden = [card.card_id for card in drift.forbidden_cards(tx, workspace)]
+        return health.gate(forbidden, measures.rewritten_cards(tx, workspace))
 
 
 def check_backlog(services: Services, workspace: str) -> Verdict:

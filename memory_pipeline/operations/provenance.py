@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory_pipeline.operations.services import Services
-from memory_pipeline.store import measures
+from memory_pipeline.store import drift, measures
 from memory_pipeline.store.database import Role
+from memory_pipeline.store.drift import UnsupportedMarker
 from memory_pipeline.store.measures import LapsedSource
 
 
@@ -35,3 +36,9 @@ def sources_no_longer_effective(services: Services, workspace: str) -> Lapsed:
     """
     with services.database.transaction(Role.READER, workspace, via=services.via) as tx:
         return Lapsed(measures.lapsed_sources(tx, workspace))
+
+
+def promotions_without_card(services: Services, workspace: str) -> Sequence[UnsupportedMarker]:
+    """Find lines that say that a decision was promoted where no card comes from it, as in a file of an older system."""
+    with services.database.transaction(Role.READER, workspace, via=services.via) as tx:
+        return drift.markers_without_card(tx, workspace)

@@ -379,18 +379,6 @@ def backlog(tx: Transaction, workspace: str) -> Backlog:
     return Backlog(**row)
 
 
-def forbidden_cards(tx: Transaction, workspace: str) -> list[str]:
-    """Cards of a type that their kind cannot have, should the constraints that refuse them ever be gone."""
-    rows = tx.execute(
-        """
-        SELECT card_id FROM cards
-        WHERE workspace = %s AND (kind = 'memory') IS DISTINCT FROM (type = 'concept_clarified') ORDER BY number
-        """,
-        (workspace,),
-    )
-    return [row["card_id"] for row in rows]
-
-
 def rewritten_cards(tx: Transaction, workspace: str) -> list[str]:
     """Cards that are not what their newest revision kept, as the indexer.
 

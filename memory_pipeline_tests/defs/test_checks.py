@@ -9,12 +9,15 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 import pytest
 
+from memory_pipeline.core.drift import DriftKind
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.definitions import defs
-from memory_pipeline.defs.checks import CHECKS, WARNINGS, all_results, lasting, quick_results
+from memory_pipeline.defs.checks import CHECKS, SCANNED, WARNINGS, all_results, lasting, quick_results
+from memory_pipeline.operations.decide import decide
 from memory_pipeline.operations.inbox import read_inbox
 from memory_pipeline.operations.ledger import append, reset_source
 from memory_pipeline.operations.outbox import retry
+from memory_pipeline.operations.preview import preview
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.rebuild import rebuild
 from memory_pipeline.operations.reconcile import reconcile
@@ -130,6 +133,35 @@ def delete_the_card(scene: Scene) -> None:
     drain_it(scene)
 
 
+def tell_of_a_promotion(scene: Scene) -> None:
+    folder = scene.services.settings.inbox_path / scene.workspace
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = (
+        line("concept_clarified", seq=1, subject="turno", detail="fascia di otto ore"),
+        line("memory_promoted", seq=2, detail="seq:1"),
+    )
+    (folder / "old.jsonl").write_bytes(b"\n".join(lines) + b"\n")
+    read_inbox(scene.services, scene.workspace)
+
+
+def promote_it(scene: Scene) -> None:
+    offered = preview(scene.services, scene.workspace, "old")
+    assert offered.preview_id is not None
+    decided = decide(scene.services, scene.workspace, offered.preview_id, selected=[1], declined=[])
+    revise(scene.services, scene.workspace, decided.verdicts[0].card_id or "", status="deleted")
+    drain_it(scene)
+
+
+def let_a_decision_in(scene: Scene) -> None:
+    revise(scene.services, scene.workspace, "mem-0003", kind="exemplar", type="table_promoted")
+    drain_it(scene)
+
+
+def make_it_a_memory_again(scene: Scene) -> None:
+    revise(scene.services, scene.workspace, "mem-0003", kind="memory", type="concept_clarified")
+    drain_it(scene)
+
+
 FAULTS: list[tuple[str, Act, str, Act]] = [
     ("ledger_accepted", put_a_bad_line, "1 lines are in quarantine", give_the_file_up),
     ("cards_keep_to_the_gate", change_past_the_queue, "mem-0002: changed without a revision", decide_anew),
@@ -142,7 +174,10 @@ FAULTS: list[tuple[str, Act, str, Act]] = [
     ("points_match_cards", hold_another_text, "1 stale", reconcile_it),
     ("no_orphans", add_an_orphan, "1 orphan", reconcile_it),
     ("no_forbidden_type", take_for_an_exemplar, "1 wrong kind", reconcile_it),
+    ("no_forbidden_type", let_a_decision_in, "1 forbidden type", make_it_a_memory_again),
+    ("cards_keep_to_the_gate", let_a_decision_in, "mem-0003: of a type", make_it_a_memory_again),
     ("vector_configuration", lose_the_alias, "1 wrong alias", reconcile_it),
+    ("promotions_have_cards", tell_of_a_promotion, "old:seq:2", promote_it),
 ]
 
 
@@ -170,6 +205,20 @@ def test_it_fails_for_a_planted_fault_and_passes_after_the_repair(
 
 def test_every_check_has_a_fault() -> None:
     assert {name for name, *_ in FAULTS} == {key.name for check in CHECKS for key in check.check_keys}
+
+
+def test_every_kind_of_drift_fails_a_check() -> None:
+    of_the_ledger = {DriftKind.MARKER_WITHOUT_CARD, DriftKind.UNSUPPORTED_CARD}  # promotions_have_cards and sources_...
+    assert {kind for kinds in SCANNED.values() for kind in kinds} | of_the_ledger == set(DriftKind)
+
+
+def test_a_file_that_was_refused_is_not_hidden_by_reports(instance: dg.DagsterInstance, scene: Scene) -> None:
+    refused = dg.AssetMaterialization("session_ledger", partition=scene.workspace, metadata={"files_refused": 1})
+    instance.report_runless_asset_event(refused)
+    for _ in range(21):
+        instance.report_runless_asset_event(dg.AssetMaterialization("session_ledger", partition=scene.workspace))
+
+    assert "1 files were refused whole" in (_result(scene, instance, "ledger_accepted").description or "")
 
 
 def test_a_retired_workspace_passes_every_check_with_that_note(scene: Scene, instance: dg.DagsterInstance) -> None:
