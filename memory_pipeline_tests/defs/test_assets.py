@@ -65,6 +65,7 @@ def test_from_an_inbox_to_a_memory_that_is_found(
     assert {name for name, _ in run.rows[len(ASSETS) :]} == {
         "session_ledger: ledger_accepted",
         "memory_cards: cards_keep_to_the_gate",
+        "memory_cards: promotions_have_cards",
         "memory_cards: sources_still_effective",
         *(f"memory_collection: {name}" for name in {*QUICK, *SCANNED, "embedding_fingerprint"}),
     }
