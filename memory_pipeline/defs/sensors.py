@@ -168,6 +168,7 @@ def drift_sensor(
             scanned = scan_page(services, workspace, page if workspace == at else None)
         except MemoryPipelineError as error:  # told, and looked at again in the next round: the others come first
             unseen.append(f"{workspace} could not be compared: {error.name}: {error.message}")
+            context.log.warning(unseen[-1])
             at, page = workspace, None
             continue
         looked_at += 1
@@ -181,7 +182,7 @@ def drift_sensor(
         cursor=json.dumps({"workspace": at, "page": page}),
         skip_reason=None
         if asked
-        else "; ".join([f"{looked_at} of {len(known)} workspaces looked at, nothing differs", *unseen]),
+        else "; ".join([f"{looked_at} of {len(known)} workspaces looked at, none of them differs", *unseen]),
     )
 
 
