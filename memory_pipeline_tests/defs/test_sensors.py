@@ -12,14 +12,14 @@ import pytest
 
 from memory_pipeline.core.errors import StoreUnavailable
 from memory_pipeline.core.projection import point_id
-from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.definitions import defs
 from memory_pipeline.defs import sensors
 from memory_pipeline.operations.ledger import append
 from memory_pipeline.operations.propagate import drain
+from memory_pipeline.operations.scratch import scratch_workspace
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.workspaces import list_workspaces, restore_workspace, retire_workspace
-from memory_pipeline.store import upkeep, workspaces
+from memory_pipeline.store import upkeep
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.conftest import MakeWorkspace
 from memory_pipeline_tests.defs.conftest import data_version, metadata
@@ -53,12 +53,11 @@ def only_these(services: Services) -> None:
             tx.execute("UPDATE propagations SET state = 'done', settled_at = now() WHERE state = 'pending'")
 
 
-def _scratch(services: Services) -> str:
-    workspace = Workspace(slug="t-scratch", title="Evaluation", language="it", default_database="cardio")
-    with services.database.transaction(Role.OWNER, workspace.slug) as tx:
-        if workspace.slug not in {state.slug for state in workspaces.list_states(tx, scratch=True)}:
-            workspaces.create(tx, workspace, scratch=True)
-    return workspace.slug
+@pytest.fixture
+def scratch(services: Services) -> Iterator[str]:
+    """The slug of a workspace such as an evaluation makes."""
+    with scratch_workspace(services, title="Evaluation", language="it", database="cardio") as made:
+        yield made.slug
 
 
 # --- partitions --------------------------------------------------------------------------------------------------
@@ -73,9 +72,9 @@ def _new_partitions(instance: dg.DagsterInstance, services: Services) -> tuple[s
 
 
 def test_each_active_workspace_gets_its_partition_once(
-    services: Services, make_workspace: MakeWorkspace, instance: dg.DagsterInstance
+    services: Services, make_workspace: MakeWorkspace, scratch: str, instance: dg.DagsterInstance
 ) -> None:
-    first, retired, scratch = make_workspace().slug, make_workspace().slug, _scratch(services)
+    first, retired = make_workspace().slug, make_workspace().slug
     retire_workspace(services, retired)
 
     added, reason = _new_partitions(instance, services)
