@@ -6,6 +6,7 @@ A test that asks for `settings`, or for anything made of it, is an integration t
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import uuid
@@ -31,6 +32,12 @@ hypothesis.settings.load_profile("untimed")
 
 MakeWorkspace = Callable[..., Workspace]
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def pytest_configure() -> None:
+    """Hear SIGINT, which a shell has its background jobs ignore: what tests start and interrupt would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
