@@ -6,7 +6,8 @@ Whoever asks for it, a drain of the outbox or a rebuild, says what follows when 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ from memory_pipeline.store.database import Role, Transaction
 from memory_pipeline.store.generations import Generation, ProjectionState
 
 BATCH = 256
+AHEAD = 3
+"""Batches whose texts are embedded before their turn, so that the embedder never waits for a batch to be written."""
+WINDOW = (1 + AHEAD) * BATCH
+"""Cards to look at for one batch and those ahead of it."""
 GRACE_SECONDS = 5.0
 """How much longer than a request's time-out one may still be on its way."""
 
@@ -223,37 +228,45 @@ class Batch(ABC):
 
 
 class EmbeddingAhead:
-    """Embeds the texts of the next batch while the present one is written, so that both servers are busy.
+    """Embeds the texts of the next batches while the present one is written, so that both servers are busy.
 
-    It only stores vectors: the next batch finds them, and meets whatever failed here by itself.
+    It only stores vectors: a batch finds them when its turn comes, and meets whatever failed here by itself.
     """
 
     def __init__(self, services: Services, workspace: str, generation: Generation) -> None:
         self._services = services
         self._workspace = workspace
         self._index = generation.format
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="embedding-ahead")
-        self._begun: Future[int] | None = None
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="embedding-ahead")  # one asks while one stores
+        self._begun: dict[str, Future[None]] = {}
+        self._embedded: deque[int] = deque()
+        self._given_up = False
 
     def begin(self, ids: Sequence[str]) -> None:
-        """Embed what these cards need."""
-        if ids:
-            self._begun = self._pool.submit(self._embed, list(ids))
+        """Embed what these cards need, as far as that is not begun."""
+        fresh = [card for card in ids if card not in self._begun]
+        for part in (fresh[start : start + BATCH] for start in range(0, len(fresh), BATCH)):
+            self._begun |= dict.fromkeys(part, self._pool.submit(self._embed, part))
 
-    def finish(self) -> int:
-        """Wait for what was begun; returns how many texts were embedded."""
-        begun, self._begun = self._begun, None
-        return begun.result() if begun else 0
+    def finish(self, ids: Iterable[str] | None = None) -> int:
+        """Wait for what was begun of these cards, or of all; returns how many texts were embedded since last asked."""
+        asked = list(self._begun) if ids is None else ids
+        for begun in {self._begun.pop(card) for card in asked if card in self._begun}:
+            begun.result()
+        return sum(self._embedded.popleft() for _ in range(len(self._embedded)))
 
-    def _embed(self, ids: list[str]) -> int:
-        with self._services.database.transaction(Role.INDEXER, self._workspace, via=self._services.via) as tx:
-            current = cards.get_many(tx, self._workspace, ids)
-        wanted = [project(card, self._index) for card in current.values() if is_projected(card)]
+    def _embed(self, ids: list[str]) -> None:
+        if self._given_up:
+            return
         try:
+            with self._services.database.transaction(Role.INDEXER, self._workspace, via=self._services.via) as tx:
+                current = cards.get_many(tx, self._workspace, ids)
+            wanted = [project(card, self._index) for card in current.values() if is_projected(card)]
             _, _, computed = dense_vectors(self._services, self._workspace, self._index, wanted)
         except MemoryPipelineError:
-            return 0
-        return computed
+            self._given_up = True
+        else:
+            self._embedded.append(computed)
 
     def __enter__(self) -> Self:
         return self

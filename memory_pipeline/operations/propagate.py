@@ -22,7 +22,7 @@ from memory_pipeline.core.errors import (
 from memory_pipeline.logs import operation
 from memory_pipeline.operations.embed import FailedCard, Progress
 from memory_pipeline.operations.generation import ensure_generation, start_serving
-from memory_pipeline.operations.points import BATCH, Batch, EmbeddingAhead, Written
+from memory_pipeline.operations.points import BATCH, WINDOW, Batch, EmbeddingAhead, Written
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.upkeep import look_at_removals, sweep
 from memory_pipeline.store import propagations
@@ -181,8 +181,9 @@ def _drain_batches(
     with EmbeddingAhead(services, workspace, generation) as ahead:
         while True:
             with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
-                due = propagations.waiting(tx, workspace, limit=2 * BATCH)
+                due = propagations.waiting(tx, workspace, limit=WINDOW)
             if not due:
+                tally.embedded += ahead.finish()
                 return True
             if begun and until is not None and time.monotonic() >= until:
                 tally.embedded += ahead.finish()
@@ -190,7 +191,7 @@ def _drain_batches(
             begun = True
             waiting = {card.card_id: card for card in due[:BATCH]}
             following = [card.card_id for card in due[BATCH:]]
-            tally.embedded += ahead.finish()
+            tally.embedded += ahead.finish(waiting)
             batch = _Drained(services, workspace, generation, tally, waiting)
             batch.write(list(waiting), partial(ahead.begin, following))
             progress(len(waiting))

@@ -39,7 +39,7 @@ from memory_pipeline.operations.generation import (
     longest_search,
     make_collection,
 )
-from memory_pipeline.operations.points import BATCH, Batch, EmbeddingAhead, Written
+from memory_pipeline.operations.points import BATCH, WINDOW, Batch, EmbeddingAhead, Written
 from memory_pipeline.operations.propagate import DrainReport, Problem, await_turn, drain
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.upkeep import sweep
@@ -308,14 +308,15 @@ class _Builder:
         with EmbeddingAhead(self.services, self.workspace, self.generation) as ahead:
             while True:
                 with self._transaction() as tx:
-                    left = generations.behind(tx, self.workspace, self.generation.number, after=after, limit=2 * BATCH)
+                    left = generations.behind(tx, self.workspace, self.generation.number, after=after, limit=WINDOW)
                 if not left:
+                    self.written.embedded += ahead.finish()
                     return total
-                page, following = left[:BATCH], [card for _, card in left[BATCH:]]
-                after = page[-1][0]
-                fresh = [card for _, card in page if card not in self.failures]
-                self.written.embedded += ahead.finish()
-                writer.write([card for _, card in page], partial(ahead.begin, following))
+                numbers, ids = zip(*left, strict=True)
+                page, following, after = ids[:BATCH], ids[BATCH:], numbers[:BATCH][-1]
+                fresh = [card for card in page if card not in self.failures]
+                self.written.embedded += ahead.finish(page)
+                writer.write(page, partial(ahead.begin, following))
                 total += len(fresh)
                 self.progress(len(fresh))
 
