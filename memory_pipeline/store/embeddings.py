@@ -44,17 +44,21 @@ def dense(tx: Transaction, workspace: str, model_digest: str, hashes: Iterable[s
 
 def save_dense(tx: Transaction, workspace: str, model_digest: str, vectors: Mapping[str, DenseVector]) -> None:
     """Keep dense vectors; one that is there already stays."""
-    with tx.cursor() as cursor:
-        cursor.executemany(
-            """
-            INSERT INTO dense_embeddings (workspace, model_digest, text_sha256, dimensions, vector, pooled)
-            VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING
-            """,
-            [
-                (workspace, model_digest, key, dense.vector.size, _bytes(dense.vector), dense.pooled)
-                for key, dense in vectors.items()
-            ],
-        )
+    tx.execute(
+        """
+        INSERT INTO dense_embeddings (workspace, model_digest, text_sha256, dimensions, vector, pooled)
+        SELECT %s, %s, made.* FROM unnest(%s::text[], %s::integer[], %s::bytea[], %s::boolean[]) AS made
+        ON CONFLICT DO NOTHING
+        """,
+        (
+            workspace,
+            model_digest,
+            list(vectors),
+            [dense.vector.size for dense in vectors.values()],
+            [_bytes(dense.vector) for dense in vectors.values()],
+            [dense.pooled for dense in vectors.values()],
+        ),
+    )
 
 
 def sparse(tx: Transaction, workspace: str, analyser: str, hashes: Sequence[str]) -> dict[str, SparseWeights]:
@@ -71,17 +75,21 @@ def sparse(tx: Transaction, workspace: str, analyser: str, hashes: Sequence[str]
 
 def save_sparse(tx: Transaction, workspace: str, analyser: str, vectors: Mapping[str, SparseWeights]) -> None:
     """Keep sparse vectors; one that is there already stays."""
-    with tx.cursor() as cursor:
-        cursor.executemany(
-            """
-            INSERT INTO sparse_embeddings (workspace, analyser, text_sha256, indices, weights)
-            VALUES (%s, %s, %s, %s::bigint[], %s::real[]) ON CONFLICT DO NOTHING
-            """,
-            [
-                (workspace, analyser, key, _array(weights.indices), _array(weights.values))
-                for key, weights in vectors.items()
-            ],
-        )
+    tx.execute(
+        """
+        INSERT INTO sparse_embeddings (workspace, analyser, text_sha256, indices, weights)
+        SELECT %s, %s, made.key, made.indices::bigint[], made.weights::real[]
+        FROM unnest(%s::text[], %s::text[], %s::text[]) AS made (key, indices, weights)
+        ON CONFLICT DO NOTHING
+        """,
+        (
+            workspace,
+            analyser,
+            list(vectors),
+            [_array(weights.indices) for weights in vectors.values()],
+            [_array(weights.values) for weights in vectors.values()],
+        ),
+    )
 
 
 def _array(numbers: Sequence[float]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memory_pipeline.core.projection import IndexFormat, Projection
@@ -87,52 +87,59 @@ def insert(tx: Transaction, workspace: str, generation: Generation, *, state: st
     )
 
 
-def expect(tx: Transaction, workspace: str, generation: int, projections: Iterable[Projection]) -> None:
+def expect(tx: Transaction, workspace: str, generation: int, projections: Collection[Projection]) -> None:
     """Record what points must hold from now on: before the server is asked, so that an older point is not current."""
-    with tx.cursor() as cursor:
-        cursor.executemany(
-            """
-            INSERT INTO projections (workspace, generation, card_id, revision, expected_sha256)
-            VALUES (%s, %s, %s, %s, %s)
-            ON CONFLICT (workspace, generation, card_id) DO UPDATE
-            SET revision = excluded.revision, expected_sha256 = excluded.expected_sha256
-            WHERE projections.revision <= excluded.revision
-            """,
-            [
-                (workspace, generation, projection.card_id, projection.revision, projection.sha256)
-                for projection in projections
-            ],
-        )
+    tx.execute(
+        """
+        INSERT INTO projections (workspace, generation, card_id, revision, expected_sha256)
+        SELECT %s, %s, wanted.* FROM unnest(%s::text[], %s::bigint[], %s::text[]) AS wanted
+        ON CONFLICT (workspace, generation, card_id) DO UPDATE
+        SET revision = excluded.revision, expected_sha256 = excluded.expected_sha256
+        WHERE projections.revision <= excluded.revision
+        """,
+        (
+            workspace,
+            generation,
+            [projection.card_id for projection in projections],
+            [projection.revision for projection in projections],
+            [projection.sha256 for projection in projections],
+        ),
+    )
 
 
 def expect_none(tx: Transaction, workspace: str, generation: int, revisions: Mapping[str, int]) -> None:
     """Record that these cards, at these revisions, must have no point."""
-    with tx.cursor() as cursor:
-        cursor.executemany(
-            """
-            INSERT INTO projections (workspace, generation, card_id, revision) VALUES (%s, %s, %s, %s)
-            ON CONFLICT (workspace, generation, card_id) DO UPDATE
-            SET revision = excluded.revision, expected_sha256 = NULL
-            WHERE projections.revision <= excluded.revision
-            """,
-            [(workspace, generation, card, revision) for card, revision in revisions.items()],
-        )
+    tx.execute(
+        """
+        INSERT INTO projections (workspace, generation, card_id, revision)
+        SELECT %s, %s, unwanted.* FROM unnest(%s::text[], %s::bigint[]) AS unwanted
+        ON CONFLICT (workspace, generation, card_id) DO UPDATE
+        SET revision = excluded.revision, expected_sha256 = NULL
+        WHERE projections.revision <= excluded.revision
+        """,
+        (workspace, generation, list(revisions), list(revisions.values())),
+    )
 
 
-def acknowledge(tx: Transaction, workspace: str, generation: int, seen: Iterable[Projection]) -> None:
+def acknowledge(tx: Transaction, workspace: str, generation: int, seen: Collection[Projection]) -> None:
     """Record that the server was seen to hold these projections."""
-    with tx.cursor() as cursor:
-        cursor.executemany(
-            """
-            UPDATE projections
-            SET acknowledged_sha256 = %s, dense_sha256 = %s, lexical_sha256 = %s, acknowledged_at = now()
-            WHERE workspace = %s AND generation = %s AND card_id = %s
-            """,
-            [
-                (item.sha256, item.dense_sha256, item.lexical_sha256, workspace, generation, item.card_id)
-                for item in seen
-            ],
-        )
+    tx.execute(
+        """
+        UPDATE projections AS p
+        SET acknowledged_sha256 = seen.sha256, dense_sha256 = seen.dense, lexical_sha256 = seen.lexical,
+            acknowledged_at = now()
+        FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[]) AS seen (card_id, sha256, dense, lexical)
+        WHERE p.workspace = %s AND p.generation = %s AND p.card_id = seen.card_id
+        """,
+        (
+            [item.card_id for item in seen],
+            [item.sha256 for item in seen],
+            [item.dense_sha256 for item in seen],
+            [item.lexical_sha256 for item in seen],
+            workspace,
+            generation,
+        ),
+    )
 
 
 def acknowledge_absence(tx: Transaction, workspace: str, generation: int, ids: Iterable[str]) -> None:

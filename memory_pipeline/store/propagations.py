@@ -65,12 +65,20 @@ def require_lock(tx: Transaction) -> None:
 
 
 def waiting(tx: Transaction, workspace: str, *, limit: int) -> list[WaitingCard]:
-    """Cards with rows that are due, oldest first, each once."""
+    """Cards with rows that are due, those that are due the longest first, each once.
+
+    Only the first `limit` rows are read, in the order of the index, so that a batch costs the same whatever is behind
+    it. A card's rows beyond them go on waiting.
+    """
     rows = tx.execute(
         """
-        SELECT card_id, max(propagation_id) AS upto FROM propagations
-        WHERE workspace = %s AND state = 'pending' AND next_attempt_at <= clock_timestamp()
-        GROUP BY card_id ORDER BY min(propagation_id) LIMIT %s
+        SELECT card_id, max(propagation_id) AS upto
+        FROM (
+            SELECT card_id, next_attempt_at, propagation_id FROM propagations
+            WHERE workspace = %s AND state = 'pending' AND next_attempt_at <= clock_timestamp()
+            ORDER BY next_attempt_at, propagation_id LIMIT %s
+        ) AS due
+        GROUP BY card_id ORDER BY min(next_attempt_at), min(propagation_id)
         """,
         (workspace, limit),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from psycopg import Rollback
 
 from memory_pipeline.core.errors import BadInput, UnknownCard
 from memory_pipeline.core.projection import point_id, project
@@ -16,7 +17,7 @@ from memory_pipeline.operations.outbox import outbox, retry
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, generations, propagations, upkeep
-from memory_pipeline.store.database import Role
+from memory_pipeline.store.database import Role, Transaction
 from memory_pipeline_tests.embedding.scripted_ollama import DIMENSIONS, ScriptedOllama, serve
 from memory_pipeline_tests.flows import (
     ABLATION,
@@ -92,6 +93,44 @@ def test_what_waits_is_shown_and_parked_rows_are_tried_again_when_asked_for(
     healed = retry(services, slug)
     assert (healed.retried, healed.drain.upserted, healed.drain.settled) == (1, 1, True)
     assert outbox(services, slug).rows == ()
+
+
+@pytest.mark.parametrize("analysed", [False, True], ids=["without statistics", "analysed"])
+def test_a_batch_costs_its_own_rows_whatever_waits_behind_it(
+    services: Services, workspace: Workspace, analysed: bool
+) -> None:
+    promote(services, workspace.slug, [ABLATION])
+    with services.database.transaction(Role.OWNER, workspace.slug) as tx:
+        tx.execute(
+            """
+            INSERT INTO propagations (workspace, card_id, revision)
+            SELECT %s, 'mem-0001', 1 FROM generate_series(1, 3000)
+            """,
+            (workspace.slug,),
+        )
+        if analysed:
+            tx.execute("ANALYZE propagations")
+        before = _read(tx)
+        (due,) = propagations.waiting(tx, workspace.slug, limit=10)
+        cost = _read(tx) - before
+        ids = tx.execute(
+            "SELECT propagation_id FROM propagations WHERE state = 'pending' ORDER BY 1 LIMIT 10"
+        ).fetchall()
+        raise Rollback
+    assert cost <= 20
+    assert due.upto == ids[-1]["propagation_id"]
+
+
+def _read(tx: Transaction) -> int:
+    """Rows of the outbox read in this transaction so far."""
+    row = tx.execute(
+        """
+        SELECT seq_tup_read + idx_tup_fetch AS rows FROM pg_stat_xact_user_tables
+        WHERE relid = 'memory.propagations'::regclass
+        """
+    ).fetchone()
+    assert row is not None
+    return int(row["rows"])
 
 
 def test_what_cannot_be_shown_or_tried_is_named(services: Services, workspace: Workspace) -> None:
