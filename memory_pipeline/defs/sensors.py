@@ -41,6 +41,12 @@ SCANNED_A_TICK = 3
 PATIENCE_SECONDS = 20.0
 """A tick that reports or compares stops after this, and goes on with the next one."""
 
+_MARK = "memory/inbox"
+"""Tag of a run: the mark of the folder as it was when the run was asked for."""
+
+_LOOK_BACK = 500
+"""Failed runs that one tick looks at."""
+
 REPAIR_SECONDS = 3600
 """What a repair could not mend is tried again once an hour, and not at every look."""
 
@@ -67,16 +73,24 @@ def workspaces_sensor(
 def inbox_sensor(
     context: dg.SensorEvaluationContext, services: dg.ResourceParam[Services]
 ) -> dg.SensorResult | dg.SkipReason:
-    """Read the ledgers of a workspace when a file of its inbox is new or has grown. The cursor is a mark per folder."""
+    """Read the ledgers of a workspace when a file of its inbox is new or has grown. The cursor is a mark per folder.
+
+    Where the run failed, its retries included, another one follows ten minutes later, though nothing has changed.
+    """
     active = {each.slug for each in list_workspaces(services) if each.status is WorkspaceStatus.ACTIVE}
     seen: dict[str, str] = json.loads(context.cursor or "{}")
     marks = inbox_marks(services, sorted(active & _partitions(context)))
+    failed = _failed_readings(context.instance, marks)
     changed = [workspace for workspace, mark in marks.items() if seen.get(workspace) != mark]
-    asked = changed[:BATCH]
+    asked = list(dict.fromkeys([*changed, *failed]))[:BATCH]
     kept = {workspace: mark for workspace, mark in seen.items() if workspace in marks}
     return dg.SensorResult(
         run_requests=[
-            dg.RunRequest(partition_key=workspace, run_key=f"inbox:{workspace}:{marks[workspace]}")
+            dg.RunRequest(
+                partition_key=workspace,
+                run_key=":".join(["inbox", workspace, marks[workspace], *failed.get(workspace, ())]),
+                tags={_MARK: marks[workspace]},
+            )
             for workspace in asked
         ],
         cursor=json.dumps({**kept, **{workspace: marks[workspace] for workspace in asked}}, sort_keys=True),
@@ -235,6 +249,24 @@ def _under_way(instance: dg.DagsterInstance, job: str) -> set[str]:
     """Workspaces for which a run of this job is queued or runs."""
     runs = instance.get_runs(dg.RunsFilter(job_name=job, statuses=list(NOT_FINISHED_STATUSES)))
     return {run.tags["dagster/partition"] for run in runs if "dagster/partition" in run.tags}
+
+
+def _failed_readings(instance: dg.DagsterInstance, marks: Mapping[str, str]) -> dict[str, tuple[str]]:
+    """Workspaces whose inbox, as it is now, was last read in vain, ten minutes ago or more; and the run that failed."""
+    if not marks:
+        return {}
+    in_vain = [dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+    runs = instance.get_runs(
+        dg.RunsFilter(job_name=ledger_job.name, tags={_MARK: list(marks.values())}, statuses=in_vain), limit=_LOOK_BACK
+    )
+    found = {}
+    for workspace, mark in dict.fromkeys((run.tags["dagster/partition"], run.tags[_MARK]) for run in runs):
+        last = dg.RunsFilter(job_name=ledger_job.name, tags={_MARK: mark, "dagster/partition": workspace})
+        (record,) = instance.get_run_records(last, limit=1)
+        waited = time.time() - (record.end_time or record.update_timestamp.timestamp())
+        if marks.get(workspace) == mark and record.dagster_run.status in in_vain and waited >= LATE_SECONDS:
+            found[workspace] = (record.dagster_run.run_id,)
+    return found
 
 
 def _turn(since: datetime) -> int:

@@ -216,6 +216,36 @@ def test_a_file_that_came_or_grew_is_read_and_no_other(
     assert {*bounded.runs, *left.runs} == set(four[:3])
 
 
+def test_a_file_that_was_read_in_vain_is_asked_for_again_though_it_is_the_same(
+    services: Services, four: list[str], instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slug = four[0]
+    file = services.settings.inbox_path / slug / "s1.jsonl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(line(**ABLATION) + b"\n")
+    first = tick("inbox_sensor", instance, services)
+    (request,) = first.data.run_requests
+    job = defs.resolve_job_def("ledger_job")
+
+    def run(status: dg.DagsterRunStatus, tags: dict[str, str]) -> str:
+        return instance.create_run_for_job(job, tags=tags, status=status).run_id
+
+    def again() -> dict[str, str]:
+        return tick("inbox_sensor", instance, services, first.cursor).runs
+
+    failed = run(dg.DagsterRunStatus.FAILURE, request.tags)
+    assert again() == {}, "its retries come first"
+    monkeypatch.setattr(sensors, "LATE_SECONDS", 0)
+    assert again() == {slug: f"{first.runs[slug]}:{failed}"}
+    run(dg.DagsterRunStatus.FAILURE, {**request.tags, "dagster/partition": four[1]})
+    assert set(again()) == {slug}, "a folder as it was before is not asked for"
+    retried = run(dg.DagsterRunStatus.STARTED, request.tags)
+    assert again() == {}
+    instance.delete_run(retried)
+    run(dg.DagsterRunStatus.SUCCESS, request.tags)
+    assert again() == {}
+
+
 # --- what changed outside a run ----------------------------------------------------------------------------------
 
 
