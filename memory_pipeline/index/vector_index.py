@@ -205,9 +205,13 @@ class VectorIndex:
     # --- search --------------------------------------------------------------------------------------------------
 
     def search(self, name: str, query: HybridQuery) -> list[IndexHit]:
-        """The best hits of both branches together, best first, in one request. Empty where nothing can be found."""
+        """The best hits of both branches together, best first, in one request. Empty where nothing is asked for."""
+        if query.limit < 1:
+            return []
         prefetches = wire.prefetches(query)
-        if not prefetches or query.limit < 1:
+        if not prefetches:
+            if self.shape(name) is None:  # it is still the server that says that nothing is found
+                raise CollectionMissing(name)
             return []
         return self._found(name, query, query=wire.fusion(query), prefetch=prefetches)
 

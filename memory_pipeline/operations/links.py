@@ -19,12 +19,14 @@ from memory_pipeline.core.ranking import Edge, Step, newest, without_circles
 from memory_pipeline.core.references import decision_of
 from memory_pipeline.operations.hits import Hit, Read
 from memory_pipeline.store.generations import ProjectionState
-from memory_pipeline.store.recall import Reading
+from memory_pipeline.store.recall import MOST_SUPERSEDERS, Reading
 
 DEFAULT_DEPTH = 4
 MAX_DEPTH = 8
 MAX_VISITS = 64
-"""Cards read because a link leads to them."""
+"""Cards read because a card requires them or is related to them."""
+MAX_NEWER = 256
+"""Cards read because they supersede another one."""
 
 _STEPS = {Relation.REQUIRES: Step.REQUIRES, Relation.RELATED: Step.RELATED}
 
@@ -113,49 +115,99 @@ def follow_links(
         decided: cards that the session settled: what requires one of them is satisfied.
         depth: steps from a hit; with 0 hits are left as the index ranks them.
     """
-    starts = _starts(hits, limit)
     walk = _Walk(
+        read=read,
         context=context,
         decided=decided,
-        with_related=sum(_stands(reading) for reading in starts) < limit,
         readings={card: hit.reading for card, hit in hits.items()},
         distrusted=frozenset(distrusted),
     )
-    walk.go(starts, read, depth)
-    return walk.web() if depth else replace(walk.web(), edges=())
+    ranked = [hit.reading for hit in hits.values()]
+    if not depth:
+        walk.stop(walk.best(ranked, limit))
+        return replace(walk.web(), edges=())
+    walk.go(walk.starts(ranked, limit), depth)
+    return walk.web()
 
 
 @dataclass
 class _Walk:
+    read: Read
     context: SearchContext
     decided: frozenset[str]
-    with_related: bool
     distrusted: frozenset[str]
     readings: dict[str, Reading]
+    with_related: bool = False
     refused: dict[str, GapReason] = field(default_factory=dict)
+    gone: dict[str, Reading] = field(default_factory=dict)
+    """Cards that are refused, but whose place a newer one may take."""
     edges: list[Edge] = field(default_factory=list)
     expanded: set[str] = field(default_factory=set)
     visits: int = 0
+    newer: int = 0
     limits: set[Limit] = field(default_factory=set)
 
-    def go(self, level: Sequence[Reading], read: Read, depth: int) -> None:
-        """Level by level, until nothing new is reached or a bound is."""
+    def starts(self, hits: Sequence[Reading], limit: int) -> list[Reading]:
+        """The hits that have a place, and the newer cards that have those of others.
+
+        Which hits stand is known only once the cards that supersede them are judged: then others may have a place.
+        """
+        while True:
+            best = self.best(hits, limit)
+            starts = self._with_newer(best)
+            if len(self.best(hits, limit)) == len(best):
+                self.with_related = sum(map(self._stands, best)) < limit
+                return starts
+
+    def best(self, hits: Sequence[Reading], limit: int) -> list[Reading]:
+        """The best hits, as many as stand in `limit` places; superseded ones among them have none of their own."""
+        standing = 0
+        for place, hit in enumerate(hits):
+            if standing == limit:
+                return list(hits[:place])
+            standing += self._stands(hit)
+        return list(hits)
+
+    def go(self, level: Sequence[Reading], depth: int) -> None:
+        """Level by level, until nothing new is reached or a bound is. To a newer card it is no step."""
         for _ in range(depth):
             wanted = self._expand(level)
-            unread = self._within_visits([card for card in wanted if not self._is_known(card)])
-            found = read(unread) if unread else {}
-            for card in unread:
-                self._judge(card, found.get(card))
-            reached = [self.readings.get(card) or found.get(card) for card in wanted]
-            level = [reading for reading in reached if reading]
+            self._look_at(self._within_visits([card for card in wanted if not self._is_known(card)]))
+            reached = [self.readings.get(card) or self.gone.get(card) for card in wanted]
+            level = self._with_newer([reading for reading in reached if reading])
             if not level:
                 return
-        self._stop(level)
+        self.stop(level)
+
+    def _stands(self, reading: Reading) -> bool:
+        return not any(newer in self.readings for newer in reading.superseded_by)
+
+    def _with_newer(self, level: Sequence[Reading]) -> list[Reading]:
+        """These cards, those that supersede them, and so on to the newest: as far as they may be proposed."""
+        whole = {reading.card.id: reading for reading in level}
+        while True:
+            newer = dict.fromkeys(card for reading in whole.values() for card in reading.superseded_by)
+            self._look_at(self._within_newer([card for card in newer if not self._is_known(card)]))
+            found = {card: self.readings[card] for card in newer if card in self.readings and card not in whole}
+            if not found:
+                break
+            whole |= found
+        if any(len(reading.superseded_by) >= MOST_SUPERSEDERS for reading in whole.values()):
+            self.limits.add(Limit.VISITS)
+        return list(whole.values())
 
     def web(self) -> Web:
         """What was found. A card that may not be proposed takes nobody's place."""
         edges = (e for e in self.edges if e.step is not Step.SUPERSEDED_BY or e.target in self.readings)
         return Web(self.readings, self.refused, without_circles(edges), self.limits)
+
+    def stop(self, level: Sequence[Reading]) -> None:
+        """Go no further: of the steps that are left count those to cards that were followed already."""
+        steps = [edge for reading in level for edge in self._steps(reading)]
+        self.expanded.update(reading.card.id for reading in level)
+        self.edges += (edge for edge in steps if edge.target in self.expanded)
+        if any(edge.target not in self.expanded | self.refused.keys() for edge in self._followed(steps)):
+            self.limits.add(Limit.DEPTH)
 
     def _expand(self, level: Sequence[Reading]) -> list[str]:
         """Cards to which one step leads, each once, what is related last. Steps are noted."""
@@ -165,16 +217,11 @@ class _Walk:
         followed = sorted(self._followed(steps), key=lambda edge: edge.step is Step.RELATED)
         return [card for card in dict.fromkeys(edge.target for edge in followed) if card not in self.expanded]
 
-    def _stop(self, level: Sequence[Reading]) -> None:
-        """Go no further: of the steps that are left count those to cards that were followed already."""
-        steps = [edge for reading in level for edge in self._steps(reading)]
-        self.expanded.update(reading.card.id for reading in level)
-        self.edges += (edge for edge in steps if edge.target in self.expanded)
-        if any(edge.target not in self.expanded | self.refused.keys() for edge in self._followed(steps)):
-            self.limits.add(Limit.DEPTH)
-
     def _followed(self, steps: Iterable[Edge]) -> list[Edge]:
-        return [edge for edge in steps if edge.step is not Step.RELATED or self.with_related]
+        """The steps to what a card has to have, and to what may fill a free place; newer cards are there already."""
+        return [
+            edge for edge in steps if edge.step is Step.REQUIRES or (edge.step is Step.RELATED and self.with_related)
+        ]
 
     def _steps(self, reading: Reading) -> Iterable[Edge]:
         """Of a card that may not be proposed only the steps to newer ones: they may stand in its place."""
@@ -197,11 +244,26 @@ class _Walk:
 
     def _within_visits(self, cards: list[str]) -> list[str]:
         room = MAX_VISITS - self.visits
+        self.visits += min(len(cards), room)
+        return self._within(room, cards)
+
+    def _within_newer(self, cards: list[str]) -> list[str]:
+        """Newer cards have a bound of their own: those that may not be proposed must not cost what is required."""
+        room = MAX_NEWER - self.newer
+        self.newer += min(len(cards), room)
+        return self._within(room, cards)
+
+    def _within(self, room: int, cards: list[str]) -> list[str]:
         if len(cards) > room:
             self.limits.add(Limit.VISITS)
             self.refused.update(dict.fromkeys(cards[room:], GapReason.VISITS))
-        self.visits += min(len(cards), room)
         return cards[:room]
+
+    def _look_at(self, cards: Sequence[str]) -> None:
+        """Read cards, in one query, and judge them."""
+        found = self.read(cards) if cards else {}
+        for card in cards:
+            self._judge(card, found.get(card))
 
     def _judge(self, card: str, reading: Reading | None) -> None:
         reason = reason_to_refuse(reading, self.context)
@@ -211,6 +273,8 @@ class _Walk:
             self.readings[card] = reading
         else:
             self.refused[card] = reason or GapReason.MISSING
+            if reading:
+                self.gone[card] = reading
 
 
 def reason_to_refuse(reading: Reading | None, context: SearchContext) -> GapReason | None:
@@ -234,18 +298,3 @@ def _is_acknowledged(card: MemoryRecord, state: ProjectionState | None) -> bool:
         and state.acknowledged_sha256 == state.expected_sha256
         and state.revision == card.revision
     )
-
-
-def _starts(hits: Mapping[str, Hit], limit: int) -> list[Reading]:
-    """The best hits, as many as stand in `limit` places; superseded ones among them have none of their own."""
-    starts, standing = [], 0
-    for hit in hits.values():
-        if standing == limit:
-            break
-        starts.append(hit.reading)
-        standing += _stands(hit.reading)
-    return starts
-
-
-def _stands(reading: Reading) -> bool:
-    return not reading.superseded_by

@@ -140,9 +140,13 @@ def quality_history(services: Services, workspace: str, limit: int) -> list[Meas
 
 
 def _finds_itself(services: Services, card: MemoryRecord) -> bool:
-    """Whether a card's own statement finds it, among the memories of the whole workspace."""
+    """Whether a card's own statement finds it, among the memories of its database.
+
+    As the index ranks them: a card whose place a newer one takes is found all the same.
+    """
     statement = f"{card.subject}: {card.detail}"[:MAX_QUESTION]
-    request = SearchRequest(workspace=card.workspace, question=statement, limit=DEFAULT_LIMIT)
+    place = Dependency(database=card.dependencies[0].database) if card.dependencies else None
+    request = SearchRequest(workspace=card.workspace, question=statement, place=place, limit=DEFAULT_LIMIT, depth=0)
     return any(proposal.card.id == card.id for proposal in recall(services, request).proposals)
 
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from memory_pipeline.core.dependencies import Dependency
+from memory_pipeline.core.ledger import REUSABLE_TYPES
 from memory_pipeline.core.quality import QualityFigures
 from memory_pipeline.core.text import fold, sha256
 from memory_pipeline.store.database import Transaction
@@ -74,14 +75,14 @@ def listed(tx: Transaction, workspace: str) -> list[GoldenRow]:
 
 
 def sample(tx: Transaction, workspace: str, limit: int) -> tuple[list[str], int]:
-    """Ids of some active memories, the same ones as long as they are there, and how many there are."""
+    """Ids of some active reusable memories, the same ones as long as they are there, and how many there are."""
     rows = tx.execute(
         """
         SELECT card_id, count(*) OVER () AS cards FROM cards
-        WHERE workspace = %s AND kind = 'memory' AND status = 'active'
+        WHERE workspace = %s AND kind = 'memory' AND status = 'active' AND type = ANY (%s)
         ORDER BY sha256(card_id::bytea), card_id LIMIT %s
         """,
-        (workspace, limit),
+        (workspace, sorted(REUSABLE_TYPES), limit),
     ).fetchall()
     return [row["card_id"] for row in rows], rows[0]["cards"] if rows else 0
 

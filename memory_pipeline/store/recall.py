@@ -10,8 +10,8 @@ from memory_pipeline.store.cards import COLUMNS, Source
 from memory_pipeline.store.database import Transaction
 from memory_pipeline.store.generations import ProjectionState
 
-MOST_SUPERSEDERS = 16
-"""Cards read that supersede one card, by number."""
+MOST_SUPERSEDERS = 64
+"""Cards that supersede one card and are looked at, the newest first."""
 
 
 class Reading(NamedTuple):
@@ -50,7 +50,7 @@ def read(tx: Transaction, workspace: str, generation: int, ids: Sequence[str]) -
         ) AS s ON s.of_card = cards.card_id
         LEFT JOIN (
             SELECT l.target AS of_card,
-                   (array_agg(l.card_id ORDER BY newer.number))[:{MOST_SUPERSEDERS}] AS superseded_by
+                   (array_agg(l.card_id ORDER BY newer.number DESC))[:{MOST_SUPERSEDERS}] AS superseded_by
             FROM card_links AS l
             JOIN cards AS newer ON newer.workspace = l.workspace AND newer.card_id = l.card_id
             WHERE l.workspace = %(workspace)s AND l.target = ANY (%(ids)s) AND l.relation = 'supersedes'

@@ -16,6 +16,7 @@ from memory_pipeline.core.projection import project
 from memory_pipeline.core.ranking import FACTORS, Step
 from memory_pipeline.embedding.lexical import SparseVector
 from memory_pipeline.index.points import IndexPoint
+from memory_pipeline.operations import links
 from memory_pipeline.operations import recall as recall_module
 from memory_pipeline.operations.index import index
 from memory_pipeline.operations.ledger import append
@@ -32,6 +33,8 @@ from memory_pipeline_tests.flows import closed_port, line, revise, with_settings
 from memory_pipeline_tests.operations.linked import Planted, open_workspace, plant
 
 CHAIN = 50
+VERSIONS = 9
+CLAIMED = 5
 
 STORIES = {
     # closure: a question on invoices finds the first; the other two say nothing of them
@@ -67,6 +70,21 @@ STORIES = {
     "serve il cancellato": Planted("replaced", "chi si appoggia a una regola tolta", ["requires tolto"]),
     "tolto": Planted("replaced", "la regola tolta"),
     "rimesso": Planted("replaced", "la regola che la sostituisce", ["supersedes tolto"]),
+    **{
+        f"versione {number}": Planted(
+            "versions", f"la soglia, versione {number}", [f"supersedes versione {number - 1}"]
+        )
+        for number in range(2, VERSIONS + 1)
+    },
+    "versione 1": Planted("versions", "la soglia, versione 1"),
+    # cards that other databases claim to supersede
+    **{f"conteso {n}": Planted("claimed", f"il conteso {n}", [f"requires base {n}"]) for n in range(CLAIMED)},
+    **{f"base {n}": Planted("claimed", f"base {n}") for n in range(CLAIMED)},
+    "successore": Planted("claimed", "chi viene dopo il conteso 0", ["supersedes conteso 0"]),
+    **{
+        f"pretesa {number}": Planted("elsewhere", f"pretesa {number}", [f"supersedes conteso {number % CLAIMED}"])
+        for number in range(20 * CLAIMED)
+    },
     # a point that somebody changed
     "fiducioso": Planted("tampered", "chi si appoggia a un punto manomesso", ["requires manomesso"]),
     "manomesso": Planted("tampered", "il punto manomesso"),
@@ -282,6 +300,25 @@ def test_a_card_that_may_not_be_proposed_supersedes_nobody(web: Web) -> None:
     assert web.names(answer) == ["ricavi"]
 
 
+def test_cards_that_may_not_be_shown_take_neither_a_place_nor_a_step(web: Web) -> None:
+    """Twenty cards of another database claim each place; one card of this database has one."""
+    answer = web.ask("il conteso", "claimed", limit=CLAIMED)
+
+    assert {"successore", *(f"conteso {n}" for n in range(1, CLAIMED))} <= set(web.names(answer))
+    assert "conteso 0" not in web.names(answer)
+    assert {f"base {n}" for n in range(1, CLAIMED)} <= set(web.names(answer))
+    assert answer.limits == ()
+    assert web.names(web.ask("il conteso 1", "claimed", limit=1, depth=1)) == ["conteso 1", "base 1"]
+
+
+@pytest.mark.parametrize("limit", [1, VERSIONS])
+def test_the_newest_version_comes_however_many_lie_between(web: Web, limit: int) -> None:
+    answer = web.ask("la soglia, versione 1", "versions", limit=limit, depth=1)
+
+    assert web.names(answer) == [f"versione {VERSIONS}"]
+    assert answer.limits == ()
+
+
 def test_a_newer_card_stands_in_for_a_required_one_that_is_gone(web: Web) -> None:
     answer = web.ask("chi si appoggia a una regola tolta", "replaced", limit=1)
 
@@ -344,6 +381,16 @@ def test_a_search_without_links_reads_the_registry_once(web: Web, monkeypatch: p
     web.ask("una regola di un altro database", "elsewhere", limit=2)
 
     assert len(queries) == 1
+
+
+def test_the_newer_cards_that_are_looked_at_are_bounded_and_the_bound_is_told(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "MAX_NEWER", 3)
+
+    answer = web.ask("il conteso", "claimed", limit=CLAIMED)
+
+    assert answer.limits == ("visits",)
 
 
 def test_the_cards_that_links_lead_to_are_bounded_and_the_bound_is_told(web: Web) -> None:

@@ -327,6 +327,16 @@ def test_a_qdrant_that_is_down_is_an_error(services: Services, settled: Workspac
         ask(broken, settled.slug, "ablazione")
 
 
+def test_a_question_without_a_word_to_look_for_is_answered_by_the_server_all_the_same(
+    services: Services, settled: Workspace
+) -> None:
+    dead = f"http://127.0.0.1:{closed_port()}"
+    with with_settings(services, ollama_url=dead) as broken:
+        assert found(ask(broken, settled.slug, "il la", on_embedder_down=OnEmbedderDown.LEXICAL)) == []
+    with with_settings(services, ollama_url=dead, qdrant_url=dead) as broken, pytest.raises(IndexUnavailable):
+        ask(broken, settled.slug, "il la", on_embedder_down=OnEmbedderDown.LEXICAL)
+
+
 def test_a_lost_collection_is_an_error_until_it_is_filled_again(services: Services, filled: Workspace) -> None:
     with services.database.transaction(Role.READER, filled.slug) as tx:
         generation = generations.serving(tx, filled.slug)
