@@ -26,7 +26,7 @@ dev: $(READY) ## Serve the Dagster UI over the embedded stack (Ctrl-C stops it)
 	@$(BIN)/memory-pipeline dev
 
 dev-demo: $(READY) ## Serve the Dagster UI over what the demo left
-	@MEMORY_STATE=.memory_pipeline/demo $(BIN)/memory-pipeline dev
+	@MEMORY_STATE=$${MEMORY_STATE:-.memory_pipeline}/demo $(BIN)/memory-pipeline dev
 
 up: $(READY) ## Start the embedded servers
 	@$(BIN)/memory-pipeline up
@@ -63,7 +63,7 @@ bench: $(READY) ## Measure against the bare limits of the servers (BENCH="--full
 
 clean: ## Stop the embedded servers, remove all their data and the virtual environment
 	@[ ! -x $(BIN)/memory-pipeline ] || { MEMORY_STATE=.memory_pipeline/demo $(BIN)/memory-pipeline down --purge; \
-		$(BIN)/memory-pipeline down --purge; }
+		MEMORY_STATE=.memory_pipeline $(BIN)/memory-pipeline down --purge; }
 	@rm -rf .memory_pipeline $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt

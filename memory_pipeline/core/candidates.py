@@ -7,7 +7,7 @@ effective decisions -> clarified concepts -> not already promoted -> not decline
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -46,7 +46,7 @@ class LeftOut(BaseModel):
     seq: int
     subject: str
     reason: Reason
-    card_id: str | None = Field(default=None, description="the card that says the same, for what is already known")
+    card_id: str | None = Field(default=None, description="the card that it became, or that says the same")
 
 
 class Candidate(BaseModel):
@@ -87,7 +87,7 @@ def derive(
     *,
     workspace: Workspace,
     question: str,
-    promoted: Iterable[int],
+    promoted: Mapping[int, str],
     declined: Iterable[int],
     cited: Mapping[str, MemoryRecord] | None = None,
 ) -> Derivation:
@@ -97,19 +97,20 @@ def derive(
         effective: the session's effective decisions, of every type, in any order.
         workspace: gives the default schema of dependencies, and whether four eyes are asked for.
         question: the session's question, kept with each card as its context.
-        promoted: seqs that have a card already.
+        promoted: seqs that have a card already, and that card.
         declined: seqs named by an effective marker of refusal.
         cited: the cards that these concepts cite (`cited_cards`), as they are now; those that do not exist are missing.
     """
     cited = cited or {}
     concepts = sorted((entry for entry in effective if entry.type in REUSABLE_TYPES), key=lambda entry: entry.seq)
     tables = tables_of(effective)
-    promoted, declined = frozenset(promoted), frozenset(declined)
+    declined = frozenset(declined)
     left_out: list[LeftOut] = []
     groups: dict[tuple[str, str, str], _Group] = {}
     for entry in concepts:
         if reason := _reason_to_leave_out(entry, promoted, declined):
-            left_out.append(LeftOut(seq=entry.seq, subject=entry.subject or "", reason=reason))
+            card = promoted.get(entry.seq)
+            left_out.append(LeftOut(seq=entry.seq, subject=entry.subject or "", reason=reason, card_id=card))
             continue
         content = card_of(entry, workspace=workspace, question=question)
         if known := _said_by(content, entry, cited):
@@ -154,7 +155,7 @@ def is_table_name(subject: str) -> bool:
 
 
 def _reason_to_leave_out(
-    entry: LedgerEntry, promoted: frozenset[int], declined: frozenset[int]
+    entry: LedgerEntry, promoted: Container[int], declined: frozenset[int]
 ) -> LeftOut.Reason | None:
     if is_table_name(entry.subject or ""):
         return LeftOut.Reason.TABLE_NAME

@@ -14,7 +14,8 @@ from memory_pipeline.core.dependencies import Dependency, canonical
 from memory_pipeline.core.errors import BadReference, NotReusable
 from memory_pipeline.core.text import fingerprint, fold, sha256
 
-_TARGET = re.compile(r"seq:[1-9][0-9]{0,17}|mem-[0-9]{4,18}")
+_ID = re.compile(r"mem-[0-9]{4,18}")
+_TARGET = re.compile(rf"seq:[1-9][0-9]{{0,17}}|{_ID.pattern}")
 
 
 class Relation(StrEnum):
@@ -123,6 +124,11 @@ class MemoryRecord(CardContent):
 def card_id(number: int) -> str:
     """The id of a workspace's n-th card, at least four digits."""
     return f"mem-{number:04d}"
+
+
+def is_card_id(text: str) -> bool:
+    """Whether a text has the form of a card's id; nothing else is worth a look, or can always be looked for."""
+    return _ID.fullmatch(text) is not None
 
 
 def card_number(card: str) -> int:

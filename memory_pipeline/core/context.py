@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic_core import ErrorDetails
 
 from memory_pipeline.core.cards import CardKind, MemoryRecord, scope_key
 from memory_pipeline.core.dependencies import Dependency, prefixes, serves
@@ -57,8 +58,13 @@ class SearchFilters(BaseModel):
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(part) for part in first["loc"]) or "filters"
             raise BadInput(
-                f"filter {place}: {first['msg']}", hint="filters are table, column, scope, concepts and kind or kinds"
+                f"filter {place}: {_told(first)}", hint="filters are table, column, scope, concepts and kind or kinds"
             ) from error
+
+
+def _told(error: ErrorDetails) -> str:
+    """What is wrong with a filter. A caller writes lists, whatever they are kept as."""
+    return "a list is wanted, as [controlling]" if error["type"] == "tuple_type" else error["msg"]
 
 
 class SearchContext(BaseModel):

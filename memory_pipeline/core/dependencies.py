@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from memory_pipeline.core.errors import BadDependency
 from memory_pipeline.core.text import require_storable
@@ -36,15 +36,18 @@ class Dependency(BaseModel):
     table: str | None = None
     column: str | None = None
 
+    @field_validator("*", mode="before")  # ahead of pydantic's own check, which has no name for it
+    @classmethod
+    def _storable(cls, value: object, field: ValidationInfo) -> object:
+        if isinstance(value, str):
+            require_storable(value, f"the {(field.field_name or '').rstrip('_')} of a dependency")
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in ("database", "schema_", "table", "column"):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            if not value:
+            if getattr(self, name) == "":
                 raise BadDependency(f"the {name.rstrip('_')} of a dependency is empty", hint="name it or leave it out")
-            require_storable(value, f"the {name.rstrip('_')} of a dependency")
         if self.column is not None and self.table is None:
             raise BadDependency(f"column {self.column!r} is named without its table", hint="add the table")
         return self

@@ -11,6 +11,11 @@ _UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Unicode categories of what is no text to look at: controls, changes of direction, halves of pairs, separators."""
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """A number with what it counts: `1 card`, `2 cards`. `many` is for words that an s does not make many of."""
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
 def plain(text: str, longest: int = LONGEST_CELL) -> str:
     """One line of text, at most `longest` characters, without anything that could act on whoever shows it."""
     visible = "".join(" " if unicodedata.category(sign) in _UNSHOWN else sign for sign in text[: longest * 4])

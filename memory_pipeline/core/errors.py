@@ -11,13 +11,13 @@ The exit code of the command line belongs to the family, so that a caller can te
 | 11 | not found |
 | 12 | conflict with what is already there |
 | 13 | refused: not allowed, or not in this state |
-| 14 | done, but the answer could not be written |
+| 14 | done, answer lost |
 | 20 | configuration |
 | 30 | PostgreSQL cannot be reached or failed |
 | 31 | Qdrant cannot be reached, failed, or holds something incompatible |
 | 32 | the embedder cannot be reached, lacks the model, or gave a useless vector |
 | 40 | the embedded stack cannot start or stop |
-| 50 | the index is not there yet, or not complete |
+| 50 | index incomplete: not there yet, or something of it still waits |
 | 51 | the index and the registry differ |
 | 60 | Dagster's webserver, daemon or code location is not well |
 """
@@ -27,6 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
+
+from memory_pipeline.core.display import counted
 
 
 class MemoryPipelineError(Exception):
@@ -134,8 +136,10 @@ class BadCorpus(BadInput):
 class BadGolden(BadInput):
     """A golden question, or a file of them, that cannot be used."""
 
-    def __init__(self, place: str, why: str) -> None:
-        super().__init__(f"{place}: {why}", hint="give question and expected; database and schema are optional")
+    def __init__(
+        self, place: str, why: str, *, hint: str = "give question and expected; database and schema are optional"
+    ) -> None:
+        super().__init__(f"{place}: {why}", hint=hint)
 
 
 # --- not found ---------------------------------------------------------------------------------------------------
@@ -366,7 +370,7 @@ class CandidatesPending(Refused):
         pending = sorted(seqs)
         named = ", ".join(f"seq:{seq}" for seq in pending[:20]) + (", ..." if len(pending) > 20 else "")
         super().__init__(
-            f"session {session!r} has {len(pending)} undecided candidates: {named}",
+            f"session {session!r} has {counted(len(pending), 'undecided candidate')}: {named}",
             hint="decide them with memory-pipeline promote, or close with --leave-pending",
         )
 
@@ -427,9 +431,10 @@ class ServersUnknown(ConfigurationError):
     """No address for a server that the command needs."""
 
     def __init__(self, variables: Iterable[str], state: Path) -> None:
+        names = tuple(variables)
         super().__init__(
-            f"no address is known for {', '.join(variables)}: it is not set, and no stack runs one from {state}",
-            hint="run memory-pipeline up, or set the variable",
+            f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} not set, and no embedded stack runs in {state}",
+            hint="run memory-pipeline up, or set " + ("the variable" if len(names) == 1 else "the variables"),
         )
 
 

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from memory_pipeline.core.display import counted
+
 LATE_SECONDS = 600.0
 """A change that the index has not followed for so long is late: propagation is tried many times in between."""
 
@@ -50,11 +52,12 @@ def freshness(measure: Followed | None, now: datetime) -> Verdict:
     if measure is None:
         return Verdict(passed=False, told="the workspace was never indexed")
     behind = measure.active - measure.current
+    changed = f"{counted(behind, 'card')} changed"
     lag = age(measure.oldest_behind, now)
     figures = {"cards_behind": behind, "lag_seconds": round(lag, 1)}
     if lag >= LATE_SECONDS:
-        return Verdict(passed=False, told=f"{behind} cards changed up to {told_age(lag)} ago", figures=figures)
-    told = f"{behind} cards changed {told_age(lag)} ago at most" if behind else "every change is in the index"
+        return Verdict(passed=False, told=f"{changed} up to {told_age(lag)} ago", figures=figures)
+    told = f"{changed} {told_age(lag)} ago at most" if behind else "every change is in the index"
     return Verdict(passed=True, told=told, figures=figures)
 
 
@@ -64,14 +67,20 @@ def backlog(pending: int, parked: int, oldest: datetime | None, now: datetime) -
     figures = {"pending": pending, "parked": parked, "oldest_seconds": round(waited, 1)}
     wrong = []
     if parked:
-        wrong.append(f"{parked} cards are parked: their tries are used up")
+        wrong.append(f"{counted(parked, 'card is', 'cards are')} parked: all tries are used up")
     if waited >= LATE_SECONDS:
-        wrong.append(f"{pending} cards wait, the oldest for {told_age(waited)}")
-    return Verdict(passed=not wrong, told="; ".join(wrong) or f"{pending} cards wait", figures=figures)
+        wrong.append(f"{_waiting(pending)}, the oldest for {told_age(waited)}")
+    return Verdict(passed=not wrong, told="; ".join(wrong) or _waiting(pending), figures=figures)
 
 
-def fingerprint(differences: Sequence[str]) -> Verdict:
-    """The serving index was built as one built now would be. It serves on until it is rebuilt, so this only warns."""
+def fingerprint(differences: Sequence[str], unknown: str = "") -> Verdict:
+    """The serving index was built as one built now would be. It serves on until it is rebuilt, so this only warns.
+
+    Args:
+        unknown: why the differences cannot be told.
+    """
+    if unknown:
+        return Verdict(passed=False, told=f"whether a rebuild is due cannot be told: {unknown}", warns=True)
     told = f"a rebuild is due: {'; '.join(differences)}" if differences else "built as it would be now"
     return Verdict(passed=not differences, told=told, warns=True, figures={"differences": len(differences)})
 
@@ -80,9 +89,9 @@ def accepted(quarantined: int, refused_files: int) -> Verdict:
     """Everything that came in was taken. What was not waits for a person and harms nothing: a warning."""
     wrong = []
     if quarantined:
-        wrong.append(f"{quarantined} lines are in quarantine")
+        wrong.append(f"{counted(quarantined, 'line is', 'lines are')} in quarantine")
     if refused_files:
-        wrong.append(f"{refused_files} files were refused whole")
+        wrong.append(f"{counted(refused_files, 'file was', 'files were')} refused whole")
     return Verdict(
         passed=not wrong,
         told="; ".join(wrong) or "every line was taken",
@@ -93,7 +102,8 @@ def accepted(quarantined: int, refused_files: int) -> Verdict:
 
 def promotions(lines: Sequence[str]) -> Verdict:
     """Every promotion that a ledger tells of has its card. One without is a human's to judge: a warning."""
-    told = f"no card comes from {len(lines)} promotions: {_named(lines)}" if lines else "every promotion has its card"
+    told = f"no card comes from {counted(len(lines), 'promotion')}: {_named(lines)}" if lines else ""
+    told = told or "every promotion has its card"
     return Verdict(passed=not lines, told=told, warns=True, figures={"without_card": len(lines)})
 
 
@@ -117,13 +127,13 @@ def ailments(extent: Followed, *, serving: bool, oldest_pending: datetime | None
     if not serving and extent.active:
         found.append("its index does not serve")
     if serving and age(extent.oldest_behind, now) >= LATE_SECONDS:
-        found.append(f"{extent.active - extent.current} cards are not in the index")
+        found.append(f"{counted(extent.active - extent.current, 'card is', 'cards are')} not in the index")
     if extent.leftover and not extent.pending:
-        found.append(f"{extent.leftover} cards that are gone have a point")
+        found.append(f"{counted(extent.leftover, 'card that is gone has', 'cards that are gone have')} a point")
     if extent.parked:
-        found.append(f"{extent.parked} cards are parked")
+        found.append(f"{counted(extent.parked, 'card is', 'cards are')} parked")
     if age(oldest_pending, now) >= LATE_SECONDS:
-        found.append(f"{extent.pending} cards wait for {told_age(age(oldest_pending, now))}")
+        found.append(f"{_waiting(extent.pending)} for {told_age(age(oldest_pending, now))}")
     return found
 
 
@@ -138,6 +148,10 @@ def told_age(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def _waiting(cards: int) -> str:
+    return counted(cards, "card waits", "cards wait")
 
 
 def _named(cards: Sequence[str], shown: int = 5) -> str:

@@ -249,7 +249,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """An object whose keys differ: of two equal ones, readers disagree which one counts."""
     fields: dict[str, Any] = {}
     for key, value in pairs:
@@ -259,7 +259,7 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return fields
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_without_repetition)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=without_repetition)
 
 
 def require_storable_json(value: Any, what: str) -> None:

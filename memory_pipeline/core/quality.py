@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.health import Verdict
 
 TOLERANCE = 0.02
@@ -48,7 +49,7 @@ def held_against(measured: QualityFigures, accepted: QualityFigures) -> Verdict:
         now, before = getattr(measured, field), getattr(accepted, field)
         if now is not None and before is not None and before - now > TOLERANCE:
             fallen.append(f"{name} fell from {before:.3f} to {now:.3f}")
-    told = f"{measured.golden} golden questions, {measured.sampled} of {measured.cards} cards asked for"
+    told = f"{counted(measured.golden, 'golden question')}, {measured.sampled} of {measured.cards} cards asked for"
     return Verdict(
         passed=not fallen,
         told="; ".join(fallen) or told,

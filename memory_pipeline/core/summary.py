@@ -179,7 +179,7 @@ class _Session:
             effective,
             workspace=workspace,
             question=self._question,
-            promoted=[seq for seq, row in self._concepts.items() if row.card],
+            promoted={seq: row.card.card_id for seq, row in self._concepts.items() if row.card},
             declined=self._declined_seqs(),
             cited=cited,
         )
@@ -257,7 +257,7 @@ class _Session:
 
     def _known(self, derivation: Derivation) -> Iterator[Known]:
         for left in derivation.left_out:
-            if left.card_id is not None and not self._is_table(left.seq):
+            if left.reason is LeftOut.Reason.ALREADY_KNOWN and left.card_id and not self._is_table(left.seq):
                 yield Known(**self._told(left.seq), seqs=(left.seq,), card_id=left.card_id)
 
     def _told(self, seq: int) -> dict[str, str]:

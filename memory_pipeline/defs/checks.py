@@ -15,7 +15,9 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from memory_pipeline.core import health
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.drift import DriftKind
+from memory_pipeline.core.errors import MemoryPipelineError
 from memory_pipeline.core.health import Verdict
 from memory_pipeline.defs.assets.index import memory_collection, waiting_table
 from memory_pipeline.defs.assets.ledger import session_ledger
@@ -161,7 +163,10 @@ def embedding_fingerprint(_: dg.DagsterInstance, services: Services, workspace: 
 
     Warns that a rebuild is due: until then the index serves as it was built. `rebuild_job` does it.
     """
-    return told(health.fingerprint(rebuild_due(services, workspace)))
+    try:
+        return told(health.fingerprint(rebuild_due(services, workspace)))
+    except MemoryPipelineError as error:  # the embedder's own state is no defect of the index
+        return told(health.fingerprint((), unknown=error.message))
 
 
 def _scan_specs() -> list[dg.AssetCheckSpec]:
@@ -271,7 +276,8 @@ def report(measure: IndexMeasure | None) -> dg.AssetCheckResult:
     differences = measure.differences()
     return dg.AssetCheckResult(
         passed=not differences,
-        description="; ".join(differences) or f"{measure.active} cards, {measure.points} points",
+        description="; ".join(differences)
+        or f"{counted(measure.active, 'card')}, {counted(measure.points or 0, 'point')}",
         metadata={
             "active_cards": measure.active,
             "current_points": measure.current,
@@ -314,7 +320,8 @@ def _scanned(name: str, kinds: tuple[DriftKind, ...], found: DriftReport) -> dg.
         check_name=name,
         asset_key=memory_collection.key,
         passed=not wrong,
-        description=", ".join(wrong) or f"{found.cards} cards and {found.points or 0} points compared",
+        description=", ".join(wrong)
+        or f"{counted(found.cards, 'card')} and {counted(found.points or 0, 'point')} compared",
         metadata={
             **counts,
             "pending": found.pending,

@@ -15,6 +15,7 @@ from datetime import datetime
 import dagster as dg
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.drift import Remedy
 from memory_pipeline.core.errors import IndexUnavailable, MemoryPipelineError, UnknownWorkspace
 from memory_pipeline.core.health import LATE_SECONDS
@@ -117,7 +118,8 @@ def propagation_sensor(
     able = [each for each in waiting if each in partitions and each not in under_way]
     asked = sorted(able, key=lambda each: (each <= last, each))[:BATCH]
     if not asked:
-        return dg.SkipReason(f"{len(waiting)} workspaces wait, {len(under_way)} are under way")
+        waits = counted(len(waiting), "workspace waits", "workspaces wait")
+        return dg.SkipReason(f"{waits}, {counted(len(under_way), 'is', 'are')} under way")
     return dg.SensorResult(
         run_requests=[
             dg.RunRequest(partition_key=workspace, run_key=f"propagate:{workspace}:{waiting[workspace]}")
@@ -152,7 +154,7 @@ def changes_sensor(
     left = [*left, *early]
     failing = failing_checks(context.instance) if any(written.values()) else {}
     again = [each for each in done if written.get(each) and set(failing.get(each, ())) & SCANNED.keys()][:BATCH]
-    told = f"{reported} assets of {len(done)} workspaces reported, {len(left)} workspaces left"
+    told = f"{counted(reported, 'asset')} of {counted(len(done), 'workspace')} reported, {len(left)} left"
     return dg.SensorResult(
         run_requests=[dg.RunRequest(partition_key=each, run_key=f"recheck:{each}:{upto}") for each in again],
         cursor=json.dumps({"since": upto, "waiting": left}),
@@ -196,7 +198,7 @@ def drift_sensor(
         cursor=json.dumps({"workspace": at, "page": page}),
         skip_reason=None
         if asked
-        else "; ".join([f"{looked_at} of {len(known)} workspaces looked at, none of them differs", *unseen]),
+        else "; ".join([f"{looked_at} of {counted(len(known), 'workspace')} looked at, none of them differs", *unseen]),
     )
 
 

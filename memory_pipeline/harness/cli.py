@@ -68,8 +68,8 @@ def cli() -> None:
     """Keeps the reusable knowledge of a text-to-SQL assistant.
 
     Exit codes: 0 done, 1 a defect of this program, 2 wrong usage, 10 bad input, 11 not found, 12 conflict, 13 refused,
-    14 done but not told, 20 configuration, 30 PostgreSQL, 31 Qdrant, 32 embedder, 40 embedded stack, 50 not indexed,
-    51 drift, 60 Dagster.
+    14 done, answer lost, 20 configuration, 30 PostgreSQL, 31 Qdrant, 32 embedder, 40 embedded stack,
+    50 index incomplete, 51 drift, 60 Dagster, 130 stopped.
     """
 
 

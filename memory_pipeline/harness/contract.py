@@ -7,9 +7,9 @@ in `docs/contract.schema.json`.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic.json_schema import models_json_schema
 
 from memory_pipeline.core.errors import MemoryPipelineError
@@ -43,10 +43,19 @@ VERSION = 1
 """Of the contract. It changes when an answer loses a field or a field its meaning."""
 
 
+def _escaped(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+Escaped = Annotated[str, BeforeValidator(_escaped)]
+"""What may name a path, whose bytes may be no UTF-8: JSON holds them as escapes alone."""
+
+
 class Answer(BaseModel):
     """What every answer has."""
 
-    model_config = ConfigDict(frozen=True)
+    # A field with a default is in every answer all the same: the schema may count on it.
+    model_config = ConfigDict(frozen=True, json_schema_serialization_defaults_required=True)
 
     contract: Literal[1] = 1
 
@@ -105,7 +114,7 @@ class ExportAnswer(Answer, Exported):
     """`ledger export` into a file."""
 
     status: Literal["ok"] = "ok"
-    file: str
+    file: Escaped
 
 
 class ResetAnswer(Answer, SourceReset):
@@ -227,12 +236,14 @@ class RegistryExportAnswer(Answer, RegistryFile):
     """`registry export`."""
 
     status: Literal["ok"] = "ok"
+    file: Escaped
 
 
 class RegistryImportAnswer(Answer, ImportReport):
     """`registry import`. A dry run writes nothing; what it prints as `expect` applies it. Else as `decide`."""
 
     status: Literal["dry_run", "applied"]
+    file: Escaped
     propagation: Propagated | None = None
     propagation_problem: Problem | None = None
 
@@ -280,8 +291,8 @@ class ErrorAnswer(Answer):
 
     status: Literal["error"] = "error"
     error: str
-    message: str
-    hint: str
+    message: Escaped
+    hint: Escaped
     exit_code: int
 
 
@@ -351,13 +362,13 @@ def _followed(drained: DrainReport) -> dict[str, Any]:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of every answer, by name, as it is serialised."""
+    """The JSON Schema of an answer, as it is serialised: it is any of those that it defines by name."""
     _, schema = models_json_schema(
         [(answer, "serialization") for answer in ANSWERS],
         title="memory_pipeline contract",
         description=f"Answers of the JSON contract, version {VERSION}.",
     )
-    return schema
+    return {**schema, "anyOf": [{"$ref": f"#/$defs/{answer.__name__}"} for answer in ANSWERS]}
 
 
 if __name__ == "__main__":

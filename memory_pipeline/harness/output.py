@@ -66,7 +66,7 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
     if rows:
         console.print(table)
     else:
-        console.print(Text(f"{title}: {empty}"))
+        console.print(Text(f"{title}: {empty}" if empty else title))
 
 
 def print_drain(drained: DrainReport) -> None:

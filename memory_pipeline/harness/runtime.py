@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import yaml
@@ -12,18 +11,10 @@ from memory_pipeline.core.dependencies import Dependency
 from memory_pipeline.core.errors import BadRuntime
 from memory_pipeline.core.languages import require_language
 from memory_pipeline.core.workspace import require_slug
+from memory_pipeline.operations.given import read_file, read_yaml
 
 _LONGEST = 1_000_000  # bytes
 _EXAMPLE = "see docs/harness.md for an example"
-
-
-def read_yaml(text: str) -> object:
-    """YAML whose scalars are texts: no dates, numbers or tags that could fail, or mean something else.
-
-    Raises:
-        yaml.YAMLError, RecursionError: it is no YAML, or nests too deep.
-    """
-    return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - the base loader builds texts, lists and mappings only
 
 
 class Runtime(BaseModel):
@@ -46,16 +37,13 @@ def load_runtime(path: Path) -> Runtime:
     """Read a runtime file.
 
     Raises:
-        BadRuntime: it is no regular file, cannot be read, is not YAML, or has a field missing, unknown or of the
-            wrong shape.
-        BadWorkspace, UnknownLanguage, BadDependency: a value that cannot be.
+        BadRuntime: it is no regular file, cannot be read, is not YAML, or has a field missing, repeated, unknown or of
+            the wrong shape.
+        BadWorkspace, UnknownLanguage, BadDependency, BadText: a value that cannot be.
     """
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode) or status.st_size > _LONGEST:  # a pipe might never end, or never begin
-            raise BadRuntime(f"{path} is not a regular file of at most {_LONGEST:,} bytes", hint=_EXAMPLE)
-        text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:  # the second: a text that is not UTF-8, a path with a NUL in it
+        text = read_file(path, longest=_LONGEST)
+    except (OSError, ValueError) as error:
         raise BadRuntime(f"{path} cannot be read: {error}", hint=_EXAMPLE) from error
     return parse_runtime(text, str(path))
 

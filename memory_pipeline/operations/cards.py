@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.cards import MemoryRecord
+from memory_pipeline.core.cards import MemoryRecord, is_card_id
 from memory_pipeline.core.errors import BadInput, UnknownCard
 from memory_pipeline.core.history import Revision, changes_between
 from memory_pipeline.core.text import require_storable
@@ -17,7 +15,6 @@ from memory_pipeline.store.database import Role
 
 DEFAULT_LIMIT = 50
 MAX_LIMIT = 1000
-_CARD = re.compile(r"mem-[0-9]{4,18}")
 
 
 class CardList(BaseModel):
@@ -67,7 +64,7 @@ def show_card(services: Services, workspace: str, card_id: str, *, history: bool
     role = Role.REVIEWER if history else Role.READER
     with services.database.transaction(role, workspace, via=services.via) as tx:
         workspaces.get(tx, workspace)
-        known = _CARD.fullmatch(card_id) is not None
+        known = is_card_id(card_id)
         card = cards.get_many(tx, workspace, [card_id]).get(card_id) if known else None
         if card is None:
             raise UnknownCard(workspace, card_id[:80])

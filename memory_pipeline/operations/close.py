@@ -13,6 +13,7 @@ from memory_pipeline.operations.preview import derive_candidates
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import ledger, workspaces
 from memory_pipeline.store.database import Role
+from memory_pipeline.store.ledger import Closing
 
 
 class ClosedSession(BaseModel):
@@ -26,6 +27,12 @@ class ClosedSession(BaseModel):
     closed_by: str
     closed_now: bool
     left_pending: tuple[int, ...]
+
+
+def closing_of(services: Services, workspace: str, session_id: str) -> Closing | None:
+    """When and by whom a session was closed; none where it is open, or was written to since."""
+    with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
+        return ledger.closing(tx, workspace, session_id)
 
 
 @operation("session.close", lambda closed: {"session": closed.session})

@@ -13,6 +13,7 @@ named here are passed over.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from memory_pipeline.core.dependencies import Dependency
 from memory_pipeline.core.errors import BadCorpus, MemoryPipelineError
 from memory_pipeline.core.languages import require_language
 from memory_pipeline.core.ledger import MAX_QUESTION
-from memory_pipeline.core.text import require_storable
+from memory_pipeline.core.text import is_storable, require_storable
 
 CARDS = ("cards.jsonl", "passages.jsonl")
 QUERIES = "queries.jsonl"
@@ -82,20 +83,21 @@ class Corpus(NamedTuple):
 
 
 def load_corpora(path: Path, names: tuple[str, ...] = ()) -> list[Corpus]:
-    """Every set of a folder, by name; the folder itself, where it holds one.
+    """Every set of a folder, by the name of its own folder there; the folder itself, where it holds one.
 
     Args:
         names: only these sets.
 
     Raises:
-        BadCorpus: there is no such folder or set, or a line of one cannot be used; names file and line.
-        UnknownLanguage: the texts of a set are in a language that no analyser knows.
+        BadCorpus: there is no such folder or set, a file of one cannot be read, or a line cannot be used; names file
+            and line.
     """
     try:
         folders = [path] if _is_set(path) else sorted(folder for folder in path.iterdir() if _is_set(folder))
     except OSError as error:
         raise BadCorpus(str(path), error.strerror or "it cannot be read") from error
-    found = {folder.resolve().name: folder for folder in folders}
+    # A link goes by its own name: what two of them lead to may be called the same.
+    found = {Path(os.path.abspath(folder)).name: folder for folder in folders}
     if missing := [name for name in names if name not in found]:
         raise BadCorpus(str(path), f"there is no set {', '.join(missing)}; there is {', '.join(found) or 'none'}")
     if not found:
@@ -104,10 +106,21 @@ def load_corpora(path: Path, names: tuple[str, ...] = ()) -> list[Corpus]:
 
 
 def _is_set(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in CARDS)
+    return folder.is_dir() and any(_is_there(folder / name) for name in CARDS)
+
+
+def _is_there(file: Path) -> bool:
+    """Whether there is something of that name, be it no file at all: what cannot be read is told, not passed over."""
+    try:
+        file.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _load(name: str, folder: Path) -> Corpus:
+    if not (is_storable(name) and name.strip()):
+        raise BadCorpus(ascii(str(folder)), "the name of a set is to be UTF-8, and not blank")
     lines = [line for file in CARDS for line in _lines(folder / file, _Card)]
     cards = [_card(place, row) for place, row in lines]
     if repeated := [card_id for card_id, count in Counter(card.id for card in cards).items() if count > 1]:
@@ -117,7 +130,6 @@ def _load(name: str, folder: Path) -> Corpus:
     queries = [_query(place, row, numbered=grows) for place, row in asked]
     tongues = [row.lang for _, row in lines if row.lang] or [row.lang for _, row in asked if row.lang]
     language = Counter(tongues).most_common(1)[0][0] if tongues else DEFAULT_LANGUAGE
-    require_language(language)
     return Corpus(name, language, tuple(cards), tuple(queries))
 
 
@@ -169,6 +181,7 @@ class _Query(_Row):
 def _card(place: str, row: _Card) -> CorpusCard:
     detail = " ".join(part for part in (row.detail or row.text or row.subject or row.title, row.domain) if part)
     try:
+        _require_known(row.lang)
         fields = CardFields(
             subject=row.subject or row.title or _start(detail),
             detail=detail,
@@ -188,6 +201,7 @@ def _query(place: str, row: _Query, *, numbered: bool) -> CorpusQuery:
     if numbered and number is None:
         raise BadCorpus(place, f"the cards come to exist between questions, and {row.id!r} ends in no number")
     try:
+        _require_known(row.lang)
         require_storable(row.question, "the question")
         asked_in = _dependency(row) if row.database else None
     except MemoryPipelineError as error:
@@ -196,12 +210,19 @@ def _query(place: str, row: _Query, *, numbered: bool) -> CorpusQuery:
     return CorpusQuery(row.id, row.question, row.lang, asked_in, row.relevant, row.required_closure, order)
 
 
+def _require_known(language: str | None) -> None:
+    """Refuse a language that no analyser knows, of a question too: figures are told by it."""
+    if language:
+        require_language(language)
+
+
 def _dependency(row: _Row, **inner: str | None) -> Dependency:
     return Dependency(database=row.database or "", schema_=row.schema_, **inner)
 
 
 def _start(text: str) -> str:
-    """The first words of a text."""
+    """The first words of a text; nothing of a blank one."""
+    text = text.strip()
     if len(text) <= _SUBJECT:
         return text
     return text[: _SUBJECT + 1].rsplit(None, 1)[0][:_SUBJECT]
@@ -209,9 +230,11 @@ def _start(text: str) -> str:
 
 def _lines(file: Path, model: type[_Line]) -> Iterator[tuple[str, _Line]]:
     """Every line of a file that is not blank, with its place for errors; nothing where there is no such file."""
-    if not file.is_file():
-        return
     try:
+        if not _is_there(file):
+            return
+        if not file.is_file():
+            raise BadCorpus(str(file), "it is no file that can be read")
         with file.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():

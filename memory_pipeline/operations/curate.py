@@ -7,7 +7,6 @@ and the row in the outbox are written with it, by the store. A change that would
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from psycopg.errors import UniqueViolation
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.cards import CardContent, CardKind, CardStatus, Link, MemoryRecord
+from memory_pipeline.core.cards import CardContent, CardKind, CardStatus, Link, MemoryRecord, is_card_id
 from memory_pipeline.core.curation import CardFields, blank_content, own_type, require_card
 from memory_pipeline.core.errors import (
     BadCard,
@@ -31,8 +30,6 @@ from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, curation, workspaces
 from memory_pipeline.store.database import Role, Transaction
-
-_CARD = re.compile(r"mem-[0-9]{4,18}")
 
 
 class Action(StrEnum):
@@ -195,7 +192,7 @@ class _Desk(NamedTuple):
     def card(self, card_id: str) -> MemoryRecord:
         """A card that is not deleted, held until the end."""
         slug = self.workspace.slug
-        card = curation.get_locked(self.tx, slug, card_id) if _CARD.fullmatch(card_id) else None
+        card = curation.get_locked(self.tx, slug, card_id) if is_card_id(card_id) else None
         if card is None:
             raise UnknownCard(slug, card_id[:80])
         if card.status is CardStatus.DELETED:
@@ -300,4 +297,4 @@ def _fields(content: CardContent) -> dict[str, object]:
 
 
 def _when(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(sep=" ", timespec="seconds")
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S %Z}"

@@ -14,7 +14,7 @@ from uuid import UUID
 from psycopg.errors import UniqueViolation
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.candidates import Candidate, Derivation, is_same_human
+from memory_pipeline.core.candidates import Candidate, Derivation, LeftOut, is_same_human
 from memory_pipeline.core.cards import CardContent, Link, MemoryRecord
 from memory_pipeline.core.errors import (
     AlreadyDecided,
@@ -301,7 +301,8 @@ class _Gate:
 
 def _known_cards(derivation: Derivation) -> dict[int, str]:
     """The card that says the same, of each decision that is known already."""
-    return {left.seq: left.card_id for left in derivation.left_out if left.card_id}
+    known = (left for left in derivation.left_out if left.reason is LeftOut.Reason.ALREADY_KNOWN)
+    return {left.seq: left.card_id for left in known if left.card_id}
 
 
 def _with_links(content: CardContent, targets: Mapping[int, str]) -> CardContent:

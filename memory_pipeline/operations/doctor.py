@@ -7,11 +7,12 @@ stops no other.
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.errors import (
     ConfigurationError,
     IncompatibleCollection,
@@ -71,6 +72,34 @@ class Diagnosis(BaseModel):
 
 def diagnose(services: Services, workspace: str | None = None) -> Iterator[Finding]:
     """Check after check: secrets, PostgreSQL, Qdrant, Ollama, the inbox, then every workspace, or the one named."""
+    return told_once(_findings(services, workspace))
+
+
+def told_once(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The findings, with what keeps PostgreSQL from being reached told by its own check alone.
+
+    A role that fails otherwise, as by its password, is told as it is.
+    """
+    why = ""
+    for finding in findings:
+        if finding.state != "ill":
+            yield finding
+        elif finding.check == "postgres":
+            why = _cause(finding)
+            yield finding
+        elif _cause(finding) != why:
+            yield finding
+        else:
+            unknown = {"state": "unknown", "told": "PostgreSQL is not reached", "do": "mend postgres", "exit_code": 0}
+            yield finding.model_copy(update=unknown)
+
+
+def _cause(finding: Finding) -> str:
+    """Why a server could not be used, without the name of the database."""
+    return finding.told.rpartition(" is not available: ")[2]
+
+
+def _findings(services: Services, workspace: str | None) -> Iterator[Finding]:
     settings = services.settings
     yield from _secrets(settings)
     with Database(settings, check_migrations=False) as unchecked:  # a schema that lags is a finding, no hindrance
@@ -250,10 +279,7 @@ def _workspace(services: Services, health: WorkspaceHealth) -> Iterator[Finding]
         serving = generations.serving(tx, slug)
     if serving is not None:
         yield from _asked("collection", lambda: _collection(services, slug, serving), slug)
-        if differences := rebuild_due(services, slug):
-            told = f"a rebuild is due: {'; '.join(differences)}"
-            do = f"memory-pipeline index -w {slug} --rebuild"
-            yield Finding(check="generation", state="warning", told=told, do=do, workspace=slug)
+        yield from _generation(services, slug)
     if health.ailments:
         parked = f"memory-pipeline propagation list -w {slug} shows why, retry tries again"
         yield Finding(
@@ -264,6 +290,20 @@ def _workspace(services: Services, health: WorkspaceHealth) -> Iterator[Finding]
             workspace=slug,
             exit_code=NotIndexed.exit_code,
         )
+
+
+def _generation(services: Services, slug: str) -> Iterator[Finding]:
+    """Nothing where it was built as one built now would be."""
+    try:
+        differences = rebuild_due(services, slug)
+    except MemoryPipelineError as error:
+        told = f"whether a rebuild is due cannot be told: {error.message}"
+        yield Finding(check="generation", state="unknown", told=told, do=error.hint, workspace=slug)
+        return
+    if differences:
+        told = f"a rebuild is due: {'; '.join(differences)}"
+        do = f"memory-pipeline index -w {slug} --rebuild"
+        yield Finding(check="generation", state="warning", told=told, do=do, workspace=slug)
 
 
 def _collection(services: Services, slug: str, serving: Generation) -> Iterator[Finding]:
@@ -281,7 +321,7 @@ def _collection(services: Services, slug: str, serving: Generation) -> Iterator[
         yield Finding(
             check="collection",
             state="ill",
-            told=f"{points} points are in {serving.collection}, and {seen} were seen there",
+            told=f"{counted(points, 'point is', 'points are')} in {serving.collection}, and {seen} were seen there",
             do=f"memory-pipeline reconcile -w {slug}",
             workspace=slug,
             exit_code=StoresDiffer.exit_code,

@@ -62,6 +62,7 @@ class SetFigures(BaseModel):
 
     `closure_recall`: the share of all that a question's cards depend on, themselves included, in what a search of the
     default limit returns with links followed; over questions with more than one such card, none where there are none.
+    A set of which no question was asked has one row, without figures.
     `scope_leaks` counts answers whose card holds in other databases only.
     """
 
@@ -102,7 +103,7 @@ def evaluate(
         language: only questions in this language.
 
     Raises:
-        BadCorpus, UnknownLanguage: a set cannot be used; nothing was made.
+        BadCorpus: a set cannot be used; nothing was made.
         MissingSecret: that of a role which is needed; nothing was made.
         EvaluationStopped: cards of a set do not reach the index.
         EmbedderUnavailable, IndexUnavailable, StoreUnavailable: a server does not answer.
@@ -138,6 +139,8 @@ def _measure(services: Services, corpus: Corpus, language: str | None, progress:
     """Ask every question of a set, and sum up by language and protocol."""
     questions = list(_questions(corpus, language))
     if not questions:
+        progress(corpus.name, 0, 0)
+        yield _summed(corpus.name, language or corpus.language, GLOBAL, [])
         return
     asked: dict[tuple[str, str], list[_Asked]] = {}
     with scratch_workspace(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memory_pipeline.core.epoch import is_behind
-from memory_pipeline.core.errors import IndexRefused, MemoryPipelineError, RegistryRestored
+from memory_pipeline.core.errors import IndexRefused, RegistryRestored
 from memory_pipeline.core.languages import require_language
 from memory_pipeline.core.profile import profile_named
 from memory_pipeline.core.projection import IndexFormat
@@ -44,18 +44,13 @@ def desired_format(services: Services, workspace: Workspace) -> IndexFormat:
 def rebuild_due(services: Services, workspace: str) -> tuple[str, ...]:
     """In words, what of the index that serves is no longer what is wanted; empty: nothing, or it has none.
 
-    What cannot be told, since a server is down, is said so.
+    Raises:
+        ModelMissing, EmbedderUnavailable: the embedder cannot tell what is wanted.
     """
     with services.database.transaction(Role.INDEXER, workspace, via=services.via) as tx:
         known = workspaces.get(tx, workspace)
         serving = generations.serving(tx, workspace)
-    if serving is None:
-        return ()
-    try:
-        wanted = desired_format(services, known)
-    except MemoryPipelineError as error:
-        return (f"cannot be told: {error.message}",)
-    return differences(serving.format, wanted)
+    return differences(serving.format, desired_format(services, known)) if serving else ()
 
 
 def differences(built: IndexFormat, wanted: IndexFormat) -> tuple[str, ...]:

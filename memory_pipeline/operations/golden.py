@@ -11,14 +11,20 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from memory_pipeline.core.cards import CardStatus
+from memory_pipeline.core.cards import CardStatus, MemoryRecord, is_card_id
+from memory_pipeline.core.context import SearchFilters, search_context
 from memory_pipeline.core.dependencies import Dependency
 from memory_pipeline.core.errors import BadGolden, CardDeleted, MemoryPipelineError, UnknownCard
-from memory_pipeline.core.ledger import MAX_QUESTION
+from memory_pipeline.core.ledger import MAX_QUESTION, without_repetition
 from memory_pipeline.core.text import fold, require_storable
+from memory_pipeline.core.workspace import Workspace
+from memory_pipeline.operations.given import read_file, read_yaml
 from memory_pipeline.operations.services import Services
 from memory_pipeline.store import cards, golden, workspaces
 from memory_pipeline.store.database import Role, Transaction
+
+_LONGEST = 16_000_000  # bytes of a file
+_LONGEST_NAME = 255  # no database has a longer one, and PostgreSQL's index on these rows takes no much longer one
 
 
 class GoldenQuestion(BaseModel):
@@ -73,13 +79,14 @@ def add_golden(
         place: where a question is asked that names no database.
 
     Raises:
-        BadGolden: a blank or overlong question.
-        UnknownCard, CardDeleted: an expected card that cannot be found.
+        BadGolden: a blank or overlong question or name, or an expected card that no search in that place can find.
+        UnknownCard, CardDeleted: an expected card that is not there.
+        BadText, BadDependency: a place that cannot be.
         UnknownWorkspace, WorkspaceRetired.
     """
     with services.database.transaction(Role.REVIEWER, workspace, via=services.via) as tx:
-        workspaces.get_active(tx, workspace)
-        new = [_put(tx, workspace, question, place) for question in questions]
+        settings = workspaces.get_active(tx, workspace)
+        new = [_put(tx, settings, question, place) for question in questions]
     return GoldenAdded(workspace=workspace, added=sum(new), replaced=len(new) - sum(new))
 
 
@@ -88,7 +95,7 @@ def import_golden(services: Services, workspace: str, file: Path, place: Depende
 
     Raises:
         BadGolden: the file cannot be read, or a question of it be used; names where.
-        UnknownCard, CardDeleted, UnknownWorkspace, WorkspaceRetired: as for `add_golden`.
+        UnknownCard, CardDeleted, BadText, BadDependency, UnknownWorkspace, WorkspaceRetired: as for `add_golden`.
     """
     return add_golden(services, workspace, [_question(where, row) for where, row in _rows(file)], place)
 
@@ -100,20 +107,47 @@ def list_golden(services: Services, workspace: str) -> GoldenList:
         return GoldenList(workspace=workspace, questions=tuple(map(_stored, golden.listed(tx, workspace))))
 
 
-def _put(tx: Transaction, workspace: str, question: GoldenQuestion, place: Dependency) -> bool:
+def _put(tx: Transaction, workspace: Workspace, question: GoldenQuestion, place: Dependency) -> bool:
     text = require_storable(question.question, "a golden question").strip()
     if not fold(text) or len(text) > MAX_QUESTION:
         raise BadGolden(repr(text[:80]), f"a question has 1 to {MAX_QUESTION} characters")
-    if question.schema_ and not question.database:
-        raise BadGolden(repr(text[:80]), f"schema {question.schema_!r} is named without its database")
-    known = cards.get_many(tx, workspace, question.expected)
+    asked = _asked_in(question, place)
+    if any(len(name) > _LONGEST_NAME for name in (asked.database, asked.schema_ or "")):
+        raise BadGolden(repr(text[:80]), f"the name of its database or schema has over {_LONGEST_NAME} characters")
+    known = cards.get_many(tx, workspace.slug, [card_id for card_id in question.expected if is_card_id(card_id)])
     for card_id in question.expected:
         if card_id not in known:
-            raise UnknownCard(workspace, card_id[:80])
-        if (card := known[card_id]).status is CardStatus.DELETED:
-            raise CardDeleted(card.id, card.updated_by, f"{card.updated_at:%Y-%m-%d %H:%M:%S}")
-    asked = Dependency(database=question.database, schema_=question.schema_) if question.database else place
-    return golden.put(tx, workspace, text, asked, dict.fromkeys(question.expected))
+            raise UnknownCard(workspace.slug, card_id[:80])
+        _require_findable(workspace, known[card_id], text, asked)
+    return golden.put(tx, workspace.slug, text, asked, dict.fromkeys(question.expected))
+
+
+def _asked_in(question: GoldenQuestion, place: Dependency) -> Dependency:
+    if question.database:
+        return Dependency(database=question.database, schema_=question.schema_)
+    if question.schema_:
+        raise BadGolden(repr(question.question[:80]), f"schema {question.schema_!r} is named without its database")
+    return place
+
+
+def _require_findable(workspace: Workspace, card: MemoryRecord, question: str, asked: Dependency) -> None:
+    """Raise where no search in that place can propose the card: the question would be missed for ever."""
+    if card.status is CardStatus.DELETED:
+        raise CardDeleted(card.id, card.updated_by, f"{card.updated_at:%Y-%m-%d %H:%M:%S %Z}")
+    context = search_context(asked, SearchFilters(), default_schema=workspace.default_schema)
+    if card.status is not CardStatus.ACTIVE:
+        why = f"is {card.status.replace('_', ' ')}"
+    elif card.kind not in context.kinds:
+        why = f"is {card.kind}, not a memory"
+    elif not context.allows(card):
+        why = f"does not serve {asked.path()}"
+    else:
+        return
+    raise BadGolden(
+        repr(question[:80]),
+        f"{card.id} {why}: no search there finds it",
+        hint="expect active memories that hold where the question is asked; memory-pipeline cards list shows them",
+    )
 
 
 def _stored(row: golden.GoldenRow) -> StoredGolden:
@@ -141,16 +175,16 @@ def _question(where: str, row: Any) -> GoldenQuestion:
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Every row of a file, with its place for errors."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_file(file, longest=_LONGEST)
+    except (OSError, ValueError) as error:
         raise BadGolden(str(file), f"it cannot be read: {error}") from error
-    if file.suffix == ".jsonl":
-        for number, line in enumerate(text.splitlines(), start=1):
+    if file.suffix.lower() == ".jsonl":
+        for number, line in enumerate(text.split("\n"), start=1):  # a text of JSON may hold what else ends a line
             if line.strip():
                 yield f"{file}:{number}", _json(f"{file}:{number}", line)
         return
     try:
-        rows = yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - builds texts, lists and mappings only
+        rows = read_yaml(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise BadGolden(str(file), f"it is not YAML: {error}") from error
     if not isinstance(rows, list):
@@ -160,6 +194,6 @@ def _rows(file: Path) -> Iterator[tuple[str, Any]]:
 
 def _json(where: str, line: str) -> Any:
     try:
-        return json.loads(line)
+        return json.loads(line, object_pairs_hook=without_repetition)
     except (ValueError, RecursionError) as error:
         raise BadGolden(where, f"it is not JSON: {error}") from error

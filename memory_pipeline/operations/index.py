@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from memory_pipeline.core.errors import IndexBusy
+from memory_pipeline.core.errors import IndexBusy, MemoryPipelineError
 from memory_pipeline.core.projection import point_id
 from memory_pipeline.logs import operation
 from memory_pipeline.operations.embed import Progress
@@ -23,7 +23,12 @@ _PAGE = 1000
 
 
 class IndexReport(BaseModel):
-    """What `index` did. `rebuild_due` names what of the serving generation is no longer what is wanted."""
+    """What `index` did.
+
+    Attributes:
+        rebuild_due: what of the serving generation is no longer what is wanted.
+        rebuild_unknown: why that cannot be told; empty where it can.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,6 +39,7 @@ class IndexReport(BaseModel):
     queued: int
     drain: DrainReport
     rebuild_due: tuple[str, ...] = ()
+    rebuild_unknown: str = ""
 
 
 @operation("index", lambda report: {"collection": report.collection, "queued": report.queued})
@@ -53,6 +59,7 @@ def index(services: Services, workspace: str, progress: Progress = lambda _: Non
     report = drain(services, workspace, wait=WAIT_SECONDS, hurry=True, progress=progress)
     if report.busy:
         raise IndexBusy(workspace)
+    due, unknown = _rebuild_due(services, workspace)
     return IndexReport(
         workspace=workspace,
         collection=generation.collection,
@@ -60,8 +67,17 @@ def index(services: Services, workspace: str, progress: Progress = lambda _: Non
         cards=total,
         queued=queued,
         drain=report,
-        rebuild_due=rebuild_due(services, workspace),
+        rebuild_due=due,
+        rebuild_unknown=unknown,
     )
+
+
+def _rebuild_due(services: Services, workspace: str) -> tuple[tuple[str, ...], str]:
+    """What makes a rebuild due, or why that cannot be told. The index is up to date either way."""
+    try:
+        return rebuild_due(services, workspace), ""
+    except MemoryPipelineError as error:
+        return (), error.message
 
 
 def _queue_stale(services: Services, workspace: str, generation: Generation) -> tuple[int, int]:

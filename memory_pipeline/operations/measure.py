@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.errors import CollectionMissing
 from memory_pipeline.core.text import sha256
 from memory_pipeline.core.workspace import WorkspaceStatus
@@ -145,13 +146,18 @@ class IndexMeasure:
         if self.points is None:
             found.append(f"collection {self.collection} is not on the server")
         elif self.points != self.active:
-            found.append(f"{self.points} points on the server for {self.active} active cards")
+            active = counted(self.active, "active card")
+            found.append(f"{counted(self.points, 'point')} on the server for {active}")
         if self.current != self.active:
-            found.append(f"{self.active - self.current} of {self.active} active cards have no current point")
+            behind = self.active - self.current
+            have = "has" if behind == 1 else "have"
+            found.append(f"{behind} of {counted(self.active, 'active card')} {have} no current point")
         if self.leftover:
-            found.append(f"{self.leftover} cards that are not active have a point")
+            have = counted(self.leftover, "card that is not active has", "cards that are not active have")
+            found.append(f"{have} a point")
         if self.pending or self.parked:
-            found.append(f"{self.pending} cards wait for propagation, {self.parked} are parked")
+            waiting = counted(self.pending, "card waits", "cards wait")
+            found.append(f"{waiting} for propagation, {counted(self.parked, 'is', 'are')} parked")
         return found
 
 

@@ -44,7 +44,7 @@ class Outbox(BaseModel):
 
 
 class Retried(BaseModel):
-    """How many cards were tried again, and what came of it."""
+    """How many cards were made due, and what came of all that was due."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -86,7 +86,7 @@ def outbox(services: Services, workspace: str, *, limit: int = DEFAULT_LIMIT) ->
 
 
 def retry(services: Services, workspace: str, card: str | None = None) -> Retried:
-    """Try at once what waits or is parked, of one card or of all.
+    """Make what waits or is parked due at once, of one card or of all, and try whatever is due.
 
     Raises:
         UnknownCard: there is no such card.

@@ -100,11 +100,12 @@ def derive_candidates(tx: Transaction, workspace: str, session_id: str) -> Deriv
     """The session's candidates as they stand now, in this transaction."""
     effective = ledger.effective_decisions(tx, workspace, session_id)
     cited = {card for entry in effective if entry.type in REUSABLE_TYPES for card in cited_cards(entry)}
+    sources = cards.sources_of_session(tx, workspace, session_id)
     return derive(
         effective,
         workspace=workspaces.get(tx, workspace),
         question=ledger.question_of(tx, workspace, session_id),
-        promoted=cards.sources_of_session(tx, workspace, session_id),
+        promoted={seq: source.card_id for seq, source in sources.items()},
         declined=ledger.declined_seqs(tx, workspace, session_id),
         cited=cards.get_many(tx, workspace, sorted(cited)) if cited else {},
     )

@@ -94,6 +94,7 @@ def drain(
     wait: float = 0.0,
     hurry: bool = False,
     longest: float | None = None,
+    strict: bool = False,
     progress: Progress = lambda _: None,
 ) -> DrainReport:
     """Bring the index of a workspace up to every change that is due.
@@ -102,6 +103,7 @@ def drain(
         wait: seconds to wait for the turn.
         hurry: try at once what waits for a later attempt.
         longest: seconds after which no further batch is begun; what is left waits.
+        strict: raise what stops the drain rather than report it.
         progress: told how many cards were settled since the last call.
 
     A server that cannot be reached is reported, not raised: the changes wait in the outbox. So is an index that is
@@ -116,6 +118,8 @@ def drain(
         try:
             _drain_all(services, workspace, tally, hurry=hurry, until=until, progress=progress)
         except (EmbedderUnavailable, IndexUnavailable, RegistryRestored) as error:
+            if strict:
+                raise
             tally.problem = Problem.of(error)
         return _with_backlog(services, workspace, tally)
 

@@ -37,6 +37,7 @@ class Shelf:
 
         Raises:
             EvaluationStopped: one of them is not in the index.
+            EmbedderUnavailable, IndexUnavailable: a server does not answer.
         """
         born = sum(is_born(card.order, before) for card in self._waiting)
         if not born:
@@ -45,11 +46,10 @@ class Shelf:
         for first in range(0, born, _BATCH):
             self._add(cards[first : first + _BATCH])
         self._link()
-        report = drain(self.services, self.workspace, wait=_WAIT_SECONDS, hurry=True)
+        report = drain(self.services, self.workspace, wait=_WAIT_SECONDS, hurry=True, strict=True)
         if not report.settled:
-            problem = report.problem.message if report.problem else ""
             failed = "; ".join(f"{card.card_id}: {card.error}: {card.message}" for card in report.failed[:3])
-            raise EvaluationStopped(self._corpus, problem or failed or f"{report.pending} wait")
+            raise EvaluationStopped(self._corpus, failed or f"{report.pending} wait")
 
     def _add(self, cards: Sequence[CorpusCard]) -> None:
         fresh: dict[tuple[str, str], CorpusCard] = {}

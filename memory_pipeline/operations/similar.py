@@ -48,7 +48,11 @@ class LookedUp(StrEnum):
     @property
     def told(self) -> str:
         """In words."""
-        return {"hybrid": "in full", "lexical": "by their words alone", "not_at_all": "nowhere"}[self.value]
+        return {
+            "hybrid": "similar memories were looked up in full",
+            "lexical": "similar memories were looked up by their words alone",
+            "not_at_all": "no similar memories were looked up",
+        }[self.value]
 
 
 class Similarity(BaseModel):
@@ -118,7 +122,7 @@ def _of_registry(
     with services.database.transaction(Role.HARNESS, workspace, via=services.via) as tx:
         generation = generations.serving(tx, workspace)
     if generation is None:
-        return {}, Similarity(looked_up=LookedUp.NOT_AT_ALL, problem="the workspace has no index that serves")
+        return {}, Similarity(looked_up=LookedUp.NOT_AT_ALL, problem="the workspace has no index yet")
     lookup = _Lookup(services, workspace, generation, profile_named(generation.format.profile))
     try:
         vectors, problem = lookup.embed([candidate.content for candidate in shown])

@@ -62,6 +62,11 @@ def list_workspaces(services: Services, role: Role = Role.READER) -> list[Worksp
         return workspaces.list_states(tx)
 
 
+def describe_workspaces(services: Services) -> list[Workspace]:
+    """Every workspace with its settings; each is entered for them, for none sees those of another."""
+    return [show_workspace(services, state.slug) for state in list_workspaces(services)]
+
+
 def show_workspace(services: Services, slug: str, role: Role = Role.READER) -> Workspace:
     """One workspace.
 

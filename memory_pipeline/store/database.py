@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from memory_pipeline.core.errors import RoleRefused, StoreUnavailable
+from memory_pipeline.core.errors import BadText, RoleRefused, StoreUnavailable
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.migrations import require_current
 
@@ -62,6 +62,7 @@ class Database:
             StoreUnavailable: the server cannot be reached, or broke off; nothing was committed, or the answer to the
                 commit was lost.
             RoleRefused: PostgreSQL refused a statement to this role.
+            BadText: a value is longer, or nests deeper, than PostgreSQL can take.
             MigrationsLag, MigrationsAhead: schema and code do not fit.
         """
         with _named_errors(role), self._pool(role).connection() as connection, connection.transaction():
@@ -169,6 +170,8 @@ def _named_errors(role: Role) -> Iterator[None]:
         ) from error
     except errors.SerializationFailure:  # an operational error to the driver; here a card that has moved on
         raise
+    except (errors.ProgramLimitExceeded, errors.StatementTooComplex) as error:  # to the driver, the server's trouble
+        raise BadText(f"PostgreSQL cannot hold this: {_first_line(error)}", hint="make it shorter") from error
     except (psycopg.OperationalError, PoolTimeout) as error:
         raise StoreUnavailable(
             f"PostgreSQL is not available: {_first_line(error)}",

@@ -107,10 +107,10 @@ def test_a_point_lost_behind_the_back_fails_the_check_and_a_run_mends_it(room: R
     # The check's own button is off, for Dagster runs no check of a single partition from there.
     _launch(page, "consistency_job", FIRST)
     page.goto(CHECK)
-    expect(page.get_by_text("0 points on the server for 1 active cards")).to_be_visible()
+    expect(page.get_by_text("0 points on the server for 1 active card")).to_be_visible()
     _keep(page, "check-failed")
 
     _launch(page, "index_job", FIRST)
     page.goto(CHECK)
-    expect(page.get_by_text("1 cards, 1 points")).to_be_visible()
+    expect(page.get_by_text("1 card, 1 point")).to_be_visible()
     assert found(ask(room.services, FIRST, CONCEPTS[FIRST]["detail"], place=None)) == ["mem-0001"]

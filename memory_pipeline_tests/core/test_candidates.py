@@ -21,7 +21,7 @@ def derived(
     *entries: LedgerEntry, promoted: Iterable[int] = (), declined: Iterable[int] = (), **changes: Any
 ) -> Derivation:
     settings: dict[str, Any] = {"workspace": WORKSPACE, "question": "Quante ablazioni per anno?", **changes}
-    return derive(entries, promoted=promoted, declined=declined, **settings)
+    return derive(entries, promoted={seq: f"mem-{seq:04d}" for seq in promoted}, declined=declined, **settings)
 
 
 def offered(derivation: Derivation) -> list[tuple[int, ...]]:
@@ -51,6 +51,7 @@ def test_a_promoted_or_declined_concept_is_left_out_with_its_reason() -> None:
     )
     assert offered(derivation) == [(2,)]
     assert left_out(derivation) == [(1, Reason.ALREADY_PROMOTED), (3, Reason.DECLINED)]
+    assert [left.card_id for left in derivation.left_out] == ["mem-0001", None]
 
 
 def test_a_concept_both_declined_and_promoted_is_promoted() -> None:

@@ -35,7 +35,7 @@ def test_a_filter_on_what_the_runtime_fixes_is_refused_by_name(fixed: str) -> No
         ({"tables": ["t"]}, "filter tables"),
         ({"Database": "x"}, "filter Database"),
         ({"table": 7}, "filter table"),
-        ({"scope": "per anno"}, "filter scope"),
+        ({"scope": "per anno"}, "filter scope: a list is wanted"),
         ({"concepts": [1]}, "filter concepts.0"),
         ({"kinds": ["memories"]}, "filter kinds.0"),
         ({"kinds": []}, "at least one kind"),

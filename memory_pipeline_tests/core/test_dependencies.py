@@ -43,9 +43,10 @@ def test_a_part_without_its_parent_or_without_a_name_is_refused(fields: dict[str
         Dependency.model_validate(fields)
 
 
+@pytest.mark.parametrize("text", ["NUL", "high surrogate alone"])
 @pytest.mark.parametrize("part", ["database", "schema", "table", "column"])
-def test_a_name_that_cannot_be_stored_is_refused(part: str) -> None:
-    fields = {"database": "cardio", "table": "t", part: UNSTORABLE_TEXTS["NUL"]}
+def test_a_name_that_cannot_be_stored_is_refused(part: str, text: str) -> None:
+    fields = {"database": "cardio", "table": "t", part: UNSTORABLE_TEXTS[text]}
     with pytest.raises(BadText, match=f"the {part} of a dependency"):
         Dependency.model_validate(fields)
 

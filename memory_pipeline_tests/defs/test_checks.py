@@ -163,13 +163,13 @@ def make_it_a_memory_again(scene: Scene) -> None:
 
 
 FAULTS: list[tuple[str, Act, str, Act]] = [
-    ("ledger_accepted", put_a_bad_line, "1 lines are in quarantine", give_the_file_up),
+    ("ledger_accepted", put_a_bad_line, "1 line is in quarantine", give_the_file_up),
     ("cards_keep_to_the_gate", change_past_the_queue, "mem-0002: changed without a revision", decide_anew),
     ("sources_still_effective", roll_back, "counts any more", delete_the_card),
     ("index_matches_registry", lose, "2 points on the server for 3 active cards", reconcile_it),
-    ("index_is_fresh", change_long_ago, "1 cards changed up to 20 min ago", drain_it),
-    ("propagation_flows", wait_for_long, "1 cards wait, the oldest for 60 min", drain_it),
-    ("propagation_flows", park, "1 cards are parked", retry_it),
+    ("index_is_fresh", change_long_ago, "1 card changed up to 20 min ago", drain_it),
+    ("propagation_flows", wait_for_long, "1 card waits, the oldest for 60 min", drain_it),
+    ("propagation_flows", park, "1 card is parked", retry_it),
     ("embedding_fingerprint", speak_another_language, "language: it -> en", rebuild_it),
     ("points_match_cards", hold_another_text, "1 stale", reconcile_it),
     ("no_orphans", add_an_orphan, "1 orphan", reconcile_it),
@@ -218,7 +218,7 @@ def test_a_file_that_was_refused_is_not_hidden_by_reports(instance: dg.DagsterIn
     for _ in range(21):
         instance.report_runless_asset_event(dg.AssetMaterialization("session_ledger", partition=scene.workspace))
 
-    assert "1 files were refused whole" in (_result(scene, instance, "ledger_accepted").description or "")
+    assert "1 file was refused whole" in (_result(scene, instance, "ledger_accepted").description or "")
 
 
 def test_a_retired_workspace_passes_every_check_with_that_note(scene: Scene, instance: dg.DagsterInstance) -> None:
@@ -287,6 +287,6 @@ def test_a_file_that_was_refused_is_warned_of_until_it_is_read(scene: Scene, ins
         (told,) = [check for check in outcome.get_asset_check_evaluations() if check.check_name == "ledger_accepted"]
         return told.description or ""
 
-    assert read() == "1 files were refused whole"
+    assert read() == "1 file was refused whole"
     bad.unlink()
     assert read() == "every line was taken"

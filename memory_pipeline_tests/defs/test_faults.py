@@ -240,10 +240,10 @@ def _collection_gone(services: Services, workspace: str) -> None:
     ("plant", "told"),
     [
         (_never_indexed, "never indexed"),
-        (_points_gone, "1 points on the server for 2 active cards"),
-        (_orphan, "1 cards that are not active have a point"),
-        (_edit_waiting, "1 cards wait for propagation"),
-        (_parked, "1 are parked"),
+        (_points_gone, "1 point on the server for 2 active cards"),
+        (_orphan, "1 card that is not active has a point"),
+        (_edit_waiting, "1 card waits for propagation"),
+        (_parked, "1 is parked"),
         (_collection_gone, "is not on the server"),
     ],
 )

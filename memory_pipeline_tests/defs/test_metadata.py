@@ -155,9 +155,9 @@ def test_an_index_that_follows_has_no_differences() -> None:
         ({"points": 4}, "4 points on the server for 5 active cards"),
         ({"points": 6}, "6 points on the server for 5 active cards"),
         ({"current": 3}, "2 of 5 active cards have no current point"),
-        ({"leftover": 1}, "1 cards that are not active have a point"),
+        ({"leftover": 1}, "1 card that is not active has a point"),
         ({"pending": 2}, "2 cards wait for propagation, 0 are parked"),
-        ({"parked": 1}, "0 cards wait for propagation, 1 are parked"),
+        ({"parked": 1}, "0 cards wait for propagation, 1 is parked"),
     ],
 )
 def test_each_difference_is_told(changes: dict[str, object], told: str) -> None:

@@ -172,7 +172,7 @@ def test_a_workspace_that_falls_ill_is_seen_at_a_glance_and_so_is_its_recovery(
     assert (told["unwell"], told["pending"]) == (1, 1)
     assert told["longest_lag_seconds"] > 3500
     assert told["preview"][0]["workspace"] == slug
-    assert "1 cards are not in the index" in told["preview"][0]["how it is"]
+    assert "1 card is not in the index" in told["preview"][0]["how it is"]
 
     drain(services, slug, hurry=True)
     tick("health_sensor", instance, services, ill.cursor)

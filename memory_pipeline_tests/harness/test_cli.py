@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.operations.services import Services
@@ -16,6 +18,8 @@ from memory_pipeline_tests.conftest import Cli
 from memory_pipeline_tests.flows import ABLATION, closed_port, line
 
 Process = subprocess.CompletedProcess[str]
+SCHEMA = Path(__file__).resolve().parent.parent.parent / "docs" / "contract.schema.json"
+PUBLISHED = Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
 
 
 def answer(process: Process, code: int = 0) -> dict[str, Any]:
@@ -24,6 +28,7 @@ def answer(process: Process, code: int = 0) -> dict[str, Any]:
     assert "Traceback" not in process.stderr
     document: dict[str, Any] = json.loads(process.stdout)
     assert document["contract"] == 1
+    PUBLISHED.validate(document)
     return document
 
 
@@ -72,7 +77,8 @@ def test_the_tables_for_people_say_the_same(cli: Cli, runtime: str, workspace: W
     decided = cli("promote", "decide", "-c", runtime, "--preview", preview, "--decline", "1")
     assert "declined" in decided.stdout
     listed = cli("workspace", "list")
-    assert workspace.slug in listed.stdout
+    (line_of,) = [shown for shown in listed.stdout.splitlines() if workspace.slug in shown]
+    assert {workspace.language, workspace.default_database} <= set(re.split(r"[\W]+", line_of))
     assert "cardio" in cli("workspace", "show", workspace.slug).stdout
     assert "no memory found" in cli("search", "-c", runtime, "ablazione").stdout
 
@@ -237,6 +243,23 @@ def test_wrong_usage_has_a_code_of_its_own(cli: Cli) -> None:
     assert cli("search").returncode == 2
     assert cli("no-such-command").returncode == 2
     assert cli("ledger", "append", "-s", "s1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("search", ("1 to 100", "0 to 8", "cites or rejects")),
+        ("cards list", ("1 to 1000",)),
+        ("repairs list", ("1 to 1000",)),
+        ("audit", ("1 to 1000",)),
+        ("propagation list", ("1 to 10000",)),
+        ("promote preview", ("1 or more",)),
+    ],
+)
+def test_the_help_tells_the_bounds_of_an_option(cli: Cli, command: str, told: tuple[str, ...]) -> None:
+    shown = " ".join(cli(*command.split(), "--help").stdout.split())
+
+    assert [words for words in told if words not in shown] == []
 
 
 def test_search_starts_without_dagster_or_pandas(cli: Cli, environment: dict[str, str]) -> None:

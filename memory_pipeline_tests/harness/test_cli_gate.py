@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from memory_pipeline.core.workspace import Workspace
@@ -26,7 +28,9 @@ def test_near_duplicates_are_shown_with_the_numbers_that_differ(cli: Cli, sessio
     assert (shown["pending"], shown["similarity"]["looked_up"]) == (2, "not_at_all")
     (similar,) = shown["candidates"][1]["similar_to"]
     assert (similar["ref"], similar["numbers_here"], similar["numbers_there"]) == ("seq:1", ["6 anni"], ["5 anni"])
-    table = " ".join(cli("promote", "preview", *session, COLUMNS="250").stdout.split())
+    told = cli("promote", "preview", *session, COLUMNS="250")
+    assert "no similar memories were looked up: the workspace has no index yet" in told.stderr
+    table = " ".join(told.stdout.split())
     assert "near seq:1 (1.00, but 6 anni against 5 anni)" in table
 
 
@@ -39,6 +43,8 @@ def test_a_session_closes_once_nothing_waits(
     settle(services, workspace.slug, offer(services, workspace.slug), decline=(1, 2))
     assert " was closed by" in cli("session", "close", *session).stdout
     assert " was already closed by" in cli("session", "close", *session).stdout
+    assert "closed by memory_reviewer at " in cli("session", "show", *session).stdout
+    assert "session s1: nothing to decide\n" in cli("promote", "preview", *session).stdout
 
 
 def test_settings_change_by_name_and_a_retired_workspace_answers_so(
@@ -53,7 +59,11 @@ def test_settings_change_by_name_and_a_retired_workspace_answers_so(
     assert answer(cli("workspace", "set", workspace.slug, "--json"), 10)["error"] == "BadInput"
     assert cli("workspace", "set", workspace.slug, "--schema", "a", "--no-schema").returncode == 2
 
-    assert "retired" in cli("workspace", "retire", workspace.slug).stdout
+    retired = cli("workspace", "retire", workspace.slug).stdout
+    assert "retired" in retired
+    assert re.search(r"four_eyes\W+yes", retired)
+    again = " ".join(cli("workspace", "retire", workspace.slug).stdout.split())  # a title folds to its table's width
+    assert f"workspace {workspace.slug}: nothing to change" in again
     for command in (["search", *session[:2], "x"], ["session", "close", *session]):
         assert answer(cli(*command, "--json"), 13)["error"] == "WorkspaceRetired"
     restored = answer(cli("workspace", "restore", workspace.slug, "--json"))

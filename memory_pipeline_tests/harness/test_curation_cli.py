@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,6 +78,9 @@ def test_what_people_see_says_the_same(cli: Cli, two: list[str]) -> None:
     shown = cli("cards", "show", "mem-0001", "--history", *workspace).stdout
     assert "\x1b[31m" not in shown
     assert "memory_reviewer via cli" in shown
+    assert re.search(r"updated_at\W+\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", shown)
+    assert "repairs proposed in " in (none := cli("repairs", "list", *workspace).stdout)
+    assert none.rstrip().endswith(": 0")
     assert f"- {ABLATION['detail']}" in shown
     assert "+ a\\u001b[31mb" in shown
     assert "mem-0002" in cli("cards", "list", "--text", "ricovero", *workspace).stdout

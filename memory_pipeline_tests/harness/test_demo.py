@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from memory_pipeline.embedded.stack import EmbeddedStack
+from memory_pipeline.harness.commands.demo import _serve
+from memory_pipeline.harness.control_room import deployed
 
 LONGEST_SECONDS = 180
 """A demo that takes longer is broken for a newcomer."""
@@ -85,6 +87,19 @@ def test_a_server_killed_in_the_middle_is_a_clear_error_and_the_next_demo_succee
     assert re.search(r"^\w+: .+\n  .+$", told, re.MULTILINE), "an error's name, what happened, what to do"
 
     _require_whole_path(*_finish(_start(state)), state)
+
+
+def test_the_target_of_the_makefile_is_named_only_where_it_serves_this_demo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = deployed("Makefile").parent
+    usual = checkout / ".memory_pipeline" / "demo"
+
+    monkeypatch.chdir(checkout)
+    assert _serve(usual) == "make dev-demo   (MEMORY_STATE=.memory_pipeline/demo memory-pipeline dev)"
+    assert _serve(tmp_path / "demo") == f"MEMORY_STATE={tmp_path}/demo memory-pipeline dev"
+    monkeypatch.chdir(tmp_path)
+    assert _serve(usual) == f"MEMORY_STATE={usual} memory-pipeline dev"
 
 
 @pytest.mark.parametrize("variable", ["MEMORY_POSTGRES_HOST", "MEMORY_QDRANT_URL"])

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from memory_pipeline.embedded.stack import EmbeddedStack
+from memory_pipeline_tests.conftest import Cli
 from memory_pipeline_tests.flows import closed_port
 
 NODES = "{ assetNodes { assetKey { path } isPartitioned } }"
@@ -92,6 +93,24 @@ def test_a_second_one_on_the_same_state_is_refused(state: Path) -> None:
 
     assert told.returncode == 20
     assert "runs already" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("service", "address", "told"),
+    [
+        ("code", True, "the code location at 127.0.0.1:{port} is not well: Unable to connect"),
+        ("webserver", True, "http://127.0.0.1:{port}/server_info does not answer"),
+        ("daemon", False, "the daemon is not well: Daemon(s) not running"),
+    ],
+)
+def test_a_service_that_is_not_well_is_one_named_error(cli: Cli, service: str, address: bool, told: str) -> None:
+    port = closed_port()
+
+    checked = cli("service", "check", service, *(("--port", str(port)) if address else ()))
+
+    assert checked.returncode == 60
+    assert f"ControlRoomUnavailable: {told.format(port=port)}" in checked.stderr
+    assert "StatusCode" not in checked.stderr
 
 
 def _dev(state: Path, port: int) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from memory_pipeline.core.projection import point_id
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.harness.control_room import daemon_findings, dagster_instance
 from memory_pipeline.operations import doctor
-from memory_pipeline.operations.doctor import Diagnosis, Finding, diagnose
+from memory_pipeline.operations.doctor import Diagnosis, Finding, diagnose, told_once
 from memory_pipeline.operations.propagate import drain
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.workspaces import WorkspaceChanges, set_workspace
@@ -108,10 +108,27 @@ def test_an_inbox_that_is_not_there(look: Look, tmp_path: Path) -> None:
 def test_postgresql_that_is_down_keeps_nobody_from_looking_at_the_others(look: Look) -> None:
     found = look(postgres_port=closed_port())
 
-    for check in ("postgres", "roles", "migrations", "workspaces", "login memory_owner"):
-        require(found[check], "ill", 30, "not available")
+    require(found["postgres"], "ill", 30, "not available")
+    for check in ("roles", "migrations", "workspaces", "login memory_owner"):
+        require(found[check], "unknown", 0, "PostgreSQL is not reached")
     assert found["qdrant"].state == found["ollama"].state == "well"
     assert Diagnosis(findings=tuple(found.values())).exit_code == 30
+
+
+def test_what_keeps_postgresql_from_being_reached_is_told_once() -> None:
+    def ill(check: str, told: str) -> Finding:
+        return Finding(check=check, state="ill", told=told, do="mend it", exit_code=30)
+
+    found = told_once(
+        [
+            ill("postgres", "PostgreSQL is not available: connection refused"),
+            ill("login memory_owner", "PostgreSQL is not available: password authentication failed"),
+            ill("qdrant", "Qdrant is not available: no connection"),
+            ill("daemon", "Dagster's database is not available: connection refused"),
+        ]
+    )
+
+    assert [finding.state for finding in found] == ["ill", "ill", "ill", "unknown"]
 
 
 def test_a_password_that_is_another_one(look: Look, secrets: Path) -> None:
@@ -214,6 +231,9 @@ def test_a_rebuild_that_is_due(services: Services, look: Look, workspace: Worksp
     set_workspace(services, workspace.slug, WorkspaceChanges(language="en"))
 
     require(look()["generation"], "warning", 0, "language: it -> en")
+    unknown = look(ollama_url=f"http://127.0.0.1:{closed_port()}")["generation"]
+    require(unknown, "unknown", 0, "whether a rebuild is due cannot be told: ")
+    assert "--rebuild" not in unknown.do
 
 
 def test_a_workspace_that_was_never_indexed(services: Services, look: Look, workspace: Workspace) -> None:

@@ -51,10 +51,10 @@ def test_a_person_reads_what_where_and_what_to_do(cli: Cli, drifted: str) -> Non
     after = cli("consistency", "-w", drifted)
 
     assert found.returncode == 51
-    for told in ("missing: 1", "mem-0001", "no point", "mem-0002", "s1:seq:2", "2 cards, 1 points, 2 differences"):
+    for told in ("missing: 1", "mem-0001", "no point", "mem-0002", "s1:seq:2", "2 cards, 1 point, 2 differences"):
         assert told in found.stdout
     assert "memory-pipeline reconcile" in found.stderr
-    assert (mended.returncode, "1 cards queued, 0 points deleted" in mended.stdout) == (0, True)
+    assert (mended.returncode, "1 card queued, 0 points deleted" in mended.stdout) == (0, True)
     assert "1 proposed" in mended.stdout
     for told in ("unsupported_card", "mem-0002", "s1:seq:2 is retracted", "delete_card"):
         assert told in proposed.stdout

@@ -46,7 +46,9 @@ def test_the_answer_is_the_figures_and_nothing_else(cli: Cli, corpus: Path) -> N
 
 
 def test_a_table_shows_each_branch_beside_the_fusion(cli: Cli, corpus: Path) -> None:
-    shown = cli("evaluate", "--corpora", str(corpus / "tiny"))
+    write_set(corpus / "mute", cards=CARDS)
+
+    shown = cli("evaluate", "--corpora", str(corpus))
 
     assert shown.returncode == 0, shown.stderr
     for word in (
@@ -60,6 +62,8 @@ def test_a_table_shows_each_branch_beside_the_fusion(cli: Cli, corpus: Path) -> 
         "nDCG@10",
         "leaks",
         "p50/p95",
+        "mute",
+        "0 queries",
     ):
         assert word in shown.stdout
 

@@ -86,7 +86,7 @@ def test_the_quarantine_is_listed_with_its_counts_page_by_page(
     cli: Cli, workspace: Workspace, services: Services
 ) -> None:
     where = ["-w", workspace.slug]
-    assert "none" in cli("ledger", "quarantine", *where).stdout
+    assert cli("ledger", "quarantine", *where).stdout.rstrip().endswith(": 0 lines")
     drop(services, workspace.slug, line(seq=1), b"{\xff\x1b[31m", b"[]", b'{"seq": 2')
     drop(services, workspace.slug, b"null", session="s2")
     cli("ledger", "read", *where)

@@ -37,7 +37,7 @@ def test_what_waits_is_listed_tried_again_and_rebuilt(cli: Cli, services: Servic
         server.fault = lambda _: None
         healed = cli("propagation", "retry", "-w", slug, "--card", "mem-0001", **variables)
         assert healed.returncode in (0, 50), healed.stderr
-        assert "1 cards tried again" in healed.stdout
+        assert "1 card made due" in healed.stdout
         assert cli("propagation", "retry", "-w", slug, **variables).returncode == 0
 
         rebuilt = cli("index", "-w", slug, "--rebuild", "--json", **variables)

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from memory_pipeline.core.errors import BadDependency, BadRuntime, BadWorkspace, MemoryPipelineError, UnknownLanguage
+from memory_pipeline.core.errors import (
+    BadDependency,
+    BadRuntime,
+    BadText,
+    BadWorkspace,
+    MemoryPipelineError,
+    UnknownLanguage,
+)
 from memory_pipeline.harness.runtime import load_runtime, parse_runtime
 
 
@@ -29,6 +36,8 @@ def test_a_full_runtime() -> None:
         ("workspace: w\ndatabase: ''\n", BadDependency),
         ("workspace: w\ndatabase: d\nlanguage: tlh\n", UnknownLanguage),
         ("[" * 5000, BadRuntime),
+        ("workspace: w\ndatabase: d\nworkspace: v\n", BadRuntime),
+        ('workspace: w\ndatabase: "d\\ud800"\n', BadText),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(text: str, error: type[MemoryPipelineError]) -> None:

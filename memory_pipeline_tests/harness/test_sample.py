@@ -228,7 +228,7 @@ def _derive(plan: sample.SessionPlan) -> Derivation:
         [entry for entry in entries if statuses[entry.seq] is Status.EFFECTIVE],
         workspace=WORKSPACES[plan.workspace],
         question=entries[0].question or "",
-        promoted=(),
+        promoted={},
         declined=(),
     )
 

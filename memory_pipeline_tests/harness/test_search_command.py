@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner, Result
 
+from memory_pipeline.core.errors import BadInput
 from memory_pipeline.harness.commands.search import search
 from memory_pipeline.operations.index import index
 from memory_pipeline.operations.services import Services
@@ -61,6 +62,12 @@ def test_links_can_be_left_alone(services: Services, linked: str) -> None:
     answer = json.loads(result.stdout)
     assert [proposal["card"]["id"] for proposal in answer["proposals"]] == ["mem-0001"]
     assert answer["limits"] == ["depth"]
+
+
+@pytest.mark.parametrize("filters", ["{table: a, table: b}", '{"table": "a", "table": "b"}'])
+def test_a_filter_that_is_given_twice_is_refused(services: Services, linked: str, filters: str) -> None:
+    with pytest.raises(BadInput, match="'table' is repeated"):
+        run(services, "-w", linked, "margine", "--filters", filters)
 
 
 def test_filters_that_leave_nothing_are_an_empty_answer_and_no_error(services: Services, linked: str) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memory_pipeline.core.dependencies import Dependency
-from memory_pipeline.core.errors import BadCorpus, UnknownLanguage
+from memory_pipeline.core.errors import BadCorpus
 from memory_pipeline.harness.sample import golden_corpus
 from memory_pipeline.operations.corpora import Corpus, CorpusCard, load_corpora
 from memory_pipeline_tests.operations.corpus import write_set
@@ -35,6 +37,7 @@ def card_of(folder: Path, **fields: Any) -> CorpusCard:
         ({"title": None, "text": "long text"}, "long text", "long text"),
         ({"subject": "", "detail": "word " * 40}, ("word " * 16).strip(), ("word " * 40).strip()),
         ({"subject": None, "detail": "x" * 100}, "x" * 80, "x" * 100),
+        ({"text": " " * 100 + "word\u00a0"}, "word", "word"),
         ({"subject": "s"}, "s", "s"),
     ],
 )
@@ -86,6 +89,49 @@ def test_sets_are_found_by_their_files_whatever_their_names_and_a_folder_may_be_
     assert [corpus.name for corpus in load_corpora(tmp_path, ("b",))] == ["b"]
 
 
+def test_a_set_goes_by_its_name_in_the_folder_and_none_is_lost_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    for name in ("x", "y"):
+        write_set(tmp_path / name / "data", cards=[{"id": name, "detail": "d"}])
+        (many / name).symlink_to(tmp_path / name / "data")
+    (many / "loop").symlink_to(many / "loop")
+
+    assert [(corpus.name, corpus.cards[0].id) for corpus in load_corpora(many)] == [("x", "x"), ("y", "y")]
+    assert [corpus.name for corpus in load_corpora(many / "y")] == ["y"]
+    monkeypatch.chdir(tmp_path / "x" / "data")
+    assert [corpus.name for corpus in load_corpora(Path())] == ["data"]
+
+
+@pytest.mark.parametrize("file", ["cards.jsonl", "passages.jsonl", "queries.jsonl"])
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda file: os.symlink("nowhere", file)])
+def test_what_has_the_name_of_a_file_and_is_none_is_told(
+    make: Callable[[Path], None], file: str, tmp_path: Path
+) -> None:
+    odd = tmp_path / "odd"
+    odd.mkdir()
+    if file == "queries.jsonl":
+        write_set(odd, cards=[{"id": "a", "detail": "d"}])
+    make(odd / file)
+    write_set(tmp_path / "sound", cards=[{"id": "a", "detail": "d"}])
+
+    with pytest.raises(BadCorpus, match=f"odd/{file}: it is no file"):
+        load_corpora(tmp_path)
+    assert [corpus.name for corpus in load_corpora(tmp_path, ("sound",))] == ["sound"]
+
+
+@pytest.mark.parametrize("name", [b"bad\xff", b" "])
+def test_a_folder_whose_name_can_name_no_set_is_refused_before_anything_is_made(name: bytes, tmp_path: Path) -> None:
+    write_set(tmp_path / os.fsdecode(name), cards=[{"id": "a", "detail": "d"}])
+    write_set(tmp_path / "sound", cards=[{"id": "a", "detail": "d"}])
+
+    with pytest.raises(BadCorpus, match="the name of a set") as refused:
+        load_corpora(tmp_path)
+    assert refused.value.message.isascii()
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
@@ -103,6 +149,10 @@ def test_sets_are_found_by_their_files_whatever_their_names_and_a_folder_may_be_
         (b'{"id": "a", "detail": "d", "database": "db", "column": "c"}', "without its table"),
         (b'{"id": "a", "detail": ["d"]}', "detail: "),
         (b'{"id": "a", "detail": "d", "links": "b"}', "links"),
+        (b'{"id": "a", "text": "' + b" " * 200 + b'"}', "the subject of a card is blank"),
+        (b'{"id": "a", "detail": "d", "database": "db", "table": "t\\ud800"}', "surrogate"),
+        (b'{"id": "a", "detail": "d", "lang": "IT"}', "no analyser for language 'IT'"),
+        (b'{"id": "a", "detail": "d", "lang": "x\\ud800\\n"}', r"no analyser for language 'x\ud800\n'"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named_with_its_file_and_number(line: bytes, why: str, tmp_path: Path) -> None:
@@ -124,10 +174,15 @@ def test_a_line_that_cannot_be_used_is_named_with_its_file_and_number(line: byte
         {"id": "q", "question": "x" * 8001},
         {"id": "q", "question": "a\x00b"},
         {"id": "q", "question": "?", "database": "a\x00b"},
+        {"id": "q", "question": "?", "database": "a\ud800"},
+        {"id": "q", "question": "?", "lang": "de"},
+        {"id": "q", "question": "?", "lang": "en\x00\n[red]"},
+        {"id": "q", "question": "?", "lang": "x\ud800"},
     ],
 )
 def test_a_question_that_cannot_be_used_is_named_too(line: dict[str, Any], tmp_path: Path) -> None:
-    write_set(tmp_path, cards=[{"id": "a", "detail": "d"}], queries=[line])
+    write_set(tmp_path, cards=[{"id": "a", "detail": "d"}])
+    (tmp_path / "queries.jsonl").write_text(json.dumps(line))
 
     with pytest.raises(BadCorpus, match=r"queries\.jsonl:1: "):
         load_corpora(tmp_path)
@@ -153,13 +208,6 @@ def test_what_is_no_corpus_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadCorpus, match="is in it or in a folder of it"):
         load_corpora(tmp_path / "empty")
-
-
-def test_a_language_that_no_analyser_knows_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    write_set(tmp_path, cards=[{"id": "a", "detail": "d", "lang": "de"}])
-
-    with pytest.raises(UnknownLanguage):
-        load_corpora(tmp_path)
 
 
 def test_the_set_of_the_project_asks_in_two_languages_only_for_what_is_in_it() -> None:

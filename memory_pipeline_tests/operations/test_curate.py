@@ -244,7 +244,7 @@ def test_a_change_of_an_older_revision_is_refused_and_shows_the_newer(
     newest = link_card(services, workspace.slug, "mem-0001", 1, Link(relation=Relation.RELATED, target="mem-0002")).card
     before = trail(services, workspace.slug)
 
-    with pytest.raises(StaleRevision, match="mem-0001 is at revision 2") as refused:
+    with pytest.raises(StaleRevision, match=r"mem-0001 is at revision 2 \(by \w+, .{19} UTC\)") as refused:
         change(services, workspace.slug)
 
     assert refused.value.newest == 2

@@ -12,10 +12,17 @@ import pytest
 from psycopg import sql
 
 from memory_pipeline.core.dependencies import Dependency
-from memory_pipeline.core.errors import MissingSecret, NotScratch, UnknownWorkspace
+from memory_pipeline.core.errors import (
+    EmbedderUnavailable,
+    IndexUnavailable,
+    MemoryPipelineError,
+    MissingSecret,
+    NotScratch,
+    UnknownWorkspace,
+)
 from memory_pipeline.core.workspace import Workspace
 from memory_pipeline.harness.sample import golden_corpus
-from memory_pipeline.operations.evaluate import Evaluation, SetFigures, evaluate, leaks
+from memory_pipeline.operations.evaluate import Evaluation, Figures, SetFigures, evaluate, leaks
 from memory_pipeline.operations.purge import purge_scratch
 from memory_pipeline.operations.scratch import purge_leftovers
 from memory_pipeline.operations.services import Services
@@ -23,7 +30,7 @@ from memory_pipeline.operations.workspaces import create_workspace, list_workspa
 from memory_pipeline.store import purges, workspaces
 from memory_pipeline.store.database import Role
 from memory_pipeline_tests.core.builders import card, place
-from memory_pipeline_tests.flows import with_settings
+from memory_pipeline_tests.flows import closed_port, with_settings
 from memory_pipeline_tests.operations.corpus import write_set
 from memory_pipeline_tests.store.scenes import furnished_workspace
 
@@ -133,10 +140,48 @@ def test_only_the_sets_and_the_language_that_are_asked_for(tmp_path: Path, servi
     )  # fmt: skip
     write_set(tmp_path / "mute", cards=[{"id": "c", "detail": "nobody asks for it"}])
 
-    assert {(row.name, row.language) for row in evaluate(services, tmp_path).sets} == {("faq", "it"), ("faq", "en")}
+    everything = [(row.name, row.language, row.queries) for row in evaluate(services, tmp_path).sets]
+    assert everything == [("faq", "en", 1), ("faq", "it", 1), ("mute", "en", 0)]
     (english,) = evaluate(services, tmp_path, names=("faq",), language="en").sets
     assert (english.queries, english.protocol, english.closure_recall) == (1, "global", None)
-    assert evaluate(services, tmp_path, names=("mute",)).sets == ()
+
+
+def test_a_set_of_which_nothing_is_asked_has_a_row_without_figures(
+    tmp_path: Path, services: Services, scratch: Callable[[], set[str]]
+) -> None:
+    write_set(tmp_path / "mute", cards=[{"id": "c", "detail": "nobody asks for it", "lang": "it"}])
+    write_set(
+        tmp_path / "strange", cards=[{"id": "c", "detail": "d"}],
+        queries=[{"id": "q", "question": "d?", "relevant": ["gone"]}],
+    )  # fmt: skip
+    seen: list[tuple[str, int, int]] = []
+
+    found = evaluate(services, tmp_path, progress=lambda *told: seen.append(told))
+
+    nothing = Figures(ndcg_at_10=None, recall_at_1=None, recall_at_5=None, mrr=None)
+    assert [(row.name, row.protocol, row.language, row.queries) for row in found.sets] == [
+        ("mute", "global", "it", 0),
+        ("strange", "global", "en", 0),
+    ]
+    for row in found.sets:
+        assert (row.fused, row.dense, row.bm25, row.closure_recall) == (nothing, nothing, nothing, None)
+        assert (row.scope_leaks, row.latency_ms) == (0, {})
+    (english,) = evaluate(services, tmp_path, names=("mute",), language="en").sets
+    assert (english.language, english.queries) == ("en", 0)
+    assert seen == [("mute", 0, 0), ("strange", 0, 0)]
+
+
+@pytest.mark.parametrize(("setting", "error"), [("ollama_url", EmbedderUnavailable), ("qdrant_url", IndexUnavailable)])
+def test_a_server_that_is_down_from_the_start_is_named_as_one_that_dies_on_the_way(
+    setting: str, error: type[MemoryPipelineError], tmp_path: Path, services: Services, scratch: Callable[[], set[str]]
+) -> None:
+    write_set(tmp_path, cards=[{"id": "c", "detail": "d"}], queries=[{"id": "q", "question": "d?", "relevant": ["c"]}])
+
+    with with_settings(services, **{setting: f"http://127.0.0.1:{closed_port()}"}) as down, pytest.raises(error):
+        evaluate(down, tmp_path)
+
+    purge_leftovers(services)  # without its index a workspace cannot be purged: the next evaluation does it
+    assert scratch() == set()
 
 
 def test_a_card_is_added_by_the_reviewer_for_the_evaluation_and_seen_by_no_sensor(

@@ -76,7 +76,10 @@ def test_what_was_decided_is_not_offered_again(services: Services, workspace: Wo
     settle(services, workspace.slug, offer(services, workspace.slug), select=(1,), decline=(2,))
     shown = offer(services, workspace.slug)
     assert offered(shown) == [(3,)]
-    assert [(left.seq, left.reason) for left in shown.left_out] == [(1, Reason.ALREADY_PROMOTED), (2, Reason.DECLINED)]
+    assert [(left.seq, left.reason, left.card_id) for left in shown.left_out] == [
+        (1, Reason.ALREADY_PROMOTED, "mem-0001"),
+        (2, Reason.DECLINED, None),
+    ]
 
 
 @pytest.mark.parametrize(

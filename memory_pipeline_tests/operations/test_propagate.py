@@ -354,6 +354,9 @@ def test_another_model_in_the_settings_makes_a_rebuild_due_and_keeps_what_serves
     report = index(other, workspace.slug)
 
     assert any(difference.startswith("model: ") for difference in report.rebuild_due)
+    with with_settings(services, ollama_url=f"http://127.0.0.1:{closed_port()}") as down:
+        unknown = index(down, workspace.slug)
+    assert (unknown.rebuild_due, "no connection" in unknown.rebuild_unknown) == ((), True)
     assert found(ask(services, workspace.slug, "ablazione")) == ["mem-0001"]
 
 

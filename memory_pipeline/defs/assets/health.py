@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import dagster as dg
 from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.defs.checks import CHECKS, WARNINGS
 from memory_pipeline.defs.failures import RETRY, named_failures
 from memory_pipeline.defs.metadata import Page, Status, table
@@ -103,7 +104,7 @@ def sum_up(health: Health, failing: Failing) -> dg.AssetCheckResult:
         asset_key=workspace_health.key,
         check_name="every_workspace_is_well",
         passed=not unwell,
-        description=f"not well: {named}" if unwell else f"{len(health.workspaces)} workspaces, all well",
+        description=f"not well: {named}" if unwell else f"{counted(len(health.workspaces), 'workspace')}, all well",
         metadata={
             "unwell": len(unwell),
             "ailments": table(("workspace", "what is wrong"), list(unwell.items())[:SHOWN]),

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from memory_pipeline.core.display import plain
+from memory_pipeline.core.display import counted, plain
 from memory_pipeline.core.errors import NotIndexed
 from memory_pipeline.defs.assets.about import DENSE, DERIVED, POINTS, SPARSE, about
 from memory_pipeline.defs.assets.registry import memory_cards
@@ -148,9 +148,15 @@ def _collection(report: IndexReport, measure: IndexMeasure) -> dg.MaterializeRes
         removed=drained.removed,
         embedded=drained.embedded,
         failed=len(drained.failed),
-        rebuild_due="; ".join(report.rebuild_due) or "no",
+        rebuild_due=_rebuild_due(report),
         failed_cards=_failed_cards(drained.failed),
     )
+
+
+def _rebuild_due(report: IndexReport) -> str:
+    if report.rebuild_unknown:
+        return f"cannot be told: {report.rebuild_unknown}"
+    return "; ".join(report.rebuild_due) or "no"
 
 
 def waiting_table(measure: IndexMeasure) -> dg.TableMetadataValue:
@@ -172,8 +178,9 @@ def _tell_failed(context: dg.AssetExecutionContext, failed: Sequence[FailedCard]
 
 def _stopped(drained: DrainReport, problem: Problem) -> dg.Failure:
     """A server broke off halfway. What was written stays, the rest waits in the outbox."""
+    waiting = counted(drained.pending, "card waits", "cards wait")
     return dg.Failure(
-        description=f"{problem.error}: {plain(problem.message)}; {drained.pending} cards wait. {problem.hint}.",
+        description=f"{problem.error}: {plain(problem.message)}; {waiting}. {problem.hint}.",
         metadata={
             "error": problem.error,
             "message": plain(problem.message),

@@ -11,6 +11,7 @@ from memory_pipeline.harness.contract import AuditAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
 from memory_pipeline.operations.audit import DEFAULT_LIMIT, audit
+from memory_pipeline.operations.cards import MAX_LIMIT
 from memory_pipeline.store.audit import AuditEvent, AuditFilter
 
 _MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"])
@@ -21,7 +22,7 @@ _MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", 
 @click.option("--since", type=_MOMENT, help="Only acts from this moment on; UTC where it names no offset.")
 @click.option("--card", help="Only acts on this card.")
 @click.option("-s", "--session", help="Only acts on decisions of this session.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help="Acts on the page.")
+@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help=f"Acts on the page (1 to {MAX_LIMIT}).")
 @click.option("--offset", default=0, show_default=True, help="Acts before the page.")
 @json_option
 def audit_command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +17,7 @@ from memory_pipeline.core.history import Revision
 from memory_pipeline.harness.contract import CardAnswer, CardListAnswer, curate_answer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, printable, say
-from memory_pipeline.operations.cards import DEFAULT_LIMIT, ShownCard, list_cards, show_card
+from memory_pipeline.operations.cards import DEFAULT_LIMIT, MAX_LIMIT, ShownCard, list_cards, show_card
 from memory_pipeline.operations.curate import (
     Curated,
     add_card,
@@ -76,7 +77,7 @@ def cards() -> None:
     help="Only this status; repeatable. Without it all but the deleted ones.",
 )
 @click.option("--text", default="", help="Only cards that hold this text.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help="Cards on the page.")
+@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help=f"Cards on the page (1 to {MAX_LIMIT}).")
 @click.option("--offset", default=0, show_default=True, help="Cards before the page.")
 @json_option
 def list_(
@@ -100,6 +101,7 @@ def list_(
         f"cards of {found.workspace}: {found.total}",
         ("card", "kind", "status", "revision", "subject", "detail"),
         [(card.id, card.kind, card.status, card.revision, card.subject, card.detail) for card in found.cards],
+        empty="none on this page" if found.total else "",
     )
     if found.remaining:
         say(f"{found.remaining} more beyond this page: --offset {offset + len(found.cards)}")
@@ -267,14 +269,20 @@ def _dependency(text: str) -> Any:
 
 def _print_card(shown: ShownCard) -> None:
     card = shown.card
-    fields = card.model_dump(mode="json", exclude={"fingerprint", "workspace", "id", "dependencies", "links"})
-    rows = [(name, ", ".join(value) if isinstance(value, list) else value) for name, value in fields.items()]
+    fields = card.model_dump(exclude={"fingerprint", "workspace", "id", "dependencies", "links"})
+    rows = [(name, _shown(value)) for name, value in fields.items()]
     rows += [
         ("dependencies", ", ".join(dependency.path() for dependency in card.dependencies)),
         ("links", ", ".join(f"{link.relation} {link.target}" for link in card.links)),
         ("sources", ", ".join(shown.sources)),
     ]
     print_table(card.id, ("field", "value"), rows)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S %Z}"
+    return ", ".join(value) if isinstance(value, list | tuple) else value
 
 
 def _print_revision(revision: Revision) -> None:

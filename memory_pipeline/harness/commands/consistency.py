@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.drift import Finding
 from memory_pipeline.core.errors import StoresDiffer
 from memory_pipeline.harness.contract import ConsistencyAnswer
@@ -47,10 +48,11 @@ def print_drift(report: DriftReport) -> None:
         shown = [finding for finding in report.findings if finding.kind is kind]
         more = f" (the first {len(shown)})" if count > len(shown) else ""
         print_table(f"{kind}: {count}{more}", ("where", "what was seen"), [(_place(one), one.detail) for one in shown])
+    points = "no collection" if report.points is None else counted(report.points, "point")
     click.echo(
-        f"{report.collection or 'no index yet'}: {report.cards} cards, "
-        f"{'no collection' if report.points is None else f'{report.points} points'}, {report.total} differences in "
-        f"{report.seconds:.1f} s; {report.pending} pending, {report.parked} parked, {report.proposed} before a human"
+        f"{report.collection or 'no index yet'}: {counted(report.cards, 'card')}, {points}, "
+        f"{counted(report.total, 'difference')} in {report.seconds:.1f} s; "
+        f"{report.pending} pending, {report.parked} parked, {report.proposed} before a human"
     )
 
 

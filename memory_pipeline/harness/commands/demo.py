@@ -18,6 +18,7 @@ from memory_pipeline.core.errors import ConfigurationError
 from memory_pipeline.core.ledger import DECISION_TYPES, REUSABLE_TYPES
 from memory_pipeline.harness import sample
 from memory_pipeline.harness.commands.search import print_proposals
+from memory_pipeline.harness.control_room import dagster_instance, deployed
 from memory_pipeline.harness.output import print_table
 from memory_pipeline.harness.runtime import parse_runtime
 from memory_pipeline.harness.setup import start
@@ -28,7 +29,7 @@ from memory_pipeline.operations.preview import Preview, preview
 from memory_pipeline.operations.recall import Recall, SearchRequest, recall
 from memory_pipeline.operations.services import Services
 from memory_pipeline.operations.workspaces import create_workspace
-from memory_pipeline.settings import Settings
+from memory_pipeline.settings import DEFAULT_STATE, Settings
 
 _WHY = {
     LeftOut.Reason.TABLE_NAME: "the name of a table is no concept",
@@ -74,7 +75,7 @@ def demo(keep: bool) -> None:
         raise DemoFailed(f"{len(wrong)} answers are not as expected: {'; '.join(wrong)}", hint="read the tables above")
     click.echo(
         f"\nThe demo did what it should in {time.monotonic() - began:.0f} s.\n"
-        f"See it in the Dagster UI:  make dev-demo   (MEMORY_STATE={_shown(settings.state)} memory-pipeline dev)\n"
+        f"See it in the Dagster UI:  {_serve(settings.state)}\n"
         f"Remove its data:           MEMORY_STATE={_shown(settings.state)} memory-pipeline down --purge\n"
     )
 
@@ -191,7 +192,6 @@ def _print_local(ledger: Ledger) -> None:
 def _materialise(settings: Settings) -> list[str]:
     from memory_pipeline.definitions import defs
     from memory_pipeline.defs.running import materialize_workspace
-    from memory_pipeline.harness.control_room import dagster_instance
 
     wrong = []
     with dagster_instance(settings) as instance:
@@ -250,6 +250,15 @@ def _title(number: int, text: str) -> None:
 
 def _quiet(_: str) -> None:
     """Say nothing: cleaning up before and after is not the story."""
+
+
+def _serve(state: Path) -> str:
+    """What serves the UI over the demo. The Makefile's target is shorter where it means this folder."""
+    checkout = deployed("Makefile").parent
+    command = f"MEMORY_STATE={_shown(state)} memory-pipeline dev"
+    usual = (checkout / DEFAULT_STATE / "demo").resolve()
+    here = (checkout / "Makefile").is_file() and Path.cwd() == checkout and state == usual
+    return f"make dev-demo   ({command})" if here else command
 
 
 def _shown(path: Path) -> str:

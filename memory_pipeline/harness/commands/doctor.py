@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -44,7 +45,6 @@ def doctor(slug: str | None, as_json: bool) -> int:
 
 def _findings(services: Services, slug: str | None) -> Iterator[Finding]:
     from memory_pipeline.harness.control_room import daemon_findings
-    from memory_pipeline.operations.doctor import diagnose
+    from memory_pipeline.operations.doctor import diagnose, told_once
 
-    yield from diagnose(services, slug)
-    yield from daemon_findings(services.settings)
+    yield from told_once(chain(diagnose(services, slug), daemon_findings(services.settings)))

@@ -48,7 +48,6 @@ def _print(found: Evaluation) -> None:
         "recall",
         ("set", "branch", "nDCG@10", "R@1", "R@5", "MRR", "closure", "leaks"),
         [row for each in found.sets for row in _rows(each)],
-        empty="no question has a card that answers it",
     )
     stages = list(dict.fromkeys(stage for each in found.sets for stage in each.latency_ms))
     print_table(
@@ -57,10 +56,12 @@ def _print(found: Evaluation) -> None:
         [
             (
                 f"{each.name} {each.protocol} {each.language}",
-                *(f"{spent.p50:.0f}/{spent.p95:.0f}" for spent in map(each.latency_ms.get, stages) if spent),
+                *(f"{spent.p50:.0f}/{spent.p95:.0f}" if spent else "" for spent in map(each.latency_ms.get, stages)),
             )
             for each in found.sets
+            if each.queries
         ],
+        empty="no question has a card that answers it",
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.quality import FIGURES
 from memory_pipeline.harness.contract import GoldenAcceptAnswer, GoldenAddAnswer, GoldenListAnswer
 from memory_pipeline.harness.options import (
@@ -103,4 +104,4 @@ def _print_added(done: GoldenAdded, *, as_json: bool) -> None:
     if as_json:
         print_json(GoldenAddAnswer(**dict(done)))
     else:
-        click.echo(f"{done.workspace}: {done.added} golden questions added, {done.replaced} replaced")
+        click.echo(f"{done.workspace}: {counted(done.added, 'golden question')} added, {done.replaced} replaced")

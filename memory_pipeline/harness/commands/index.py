@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.errors import NotIndexed
 from memory_pipeline.harness.contract import IndexAnswer, RebuildAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
@@ -43,10 +44,12 @@ def _index(services: Services, workspace: str, *, as_json: bool) -> bool:
     if as_json:
         print_json(IndexAnswer(status="ok" if complete else "incomplete", **dict(report)))
         return complete
-    click.echo(f"{report.collection}: {report.cards} cards, {report.queued} queued")
+    click.echo(f"{report.collection}: {counted(report.cards, 'card')}, {report.queued} queued")
     print_drain(report.drain)
     if report.rebuild_due:
         say("a rebuild is due (memory-pipeline index --rebuild): " + "; ".join(report.rebuild_due))
+    if report.rebuild_unknown:
+        say(f"whether a rebuild is due cannot be told: {report.rebuild_unknown}")
     return complete
 
 
@@ -62,8 +65,8 @@ def _rebuild(services: Services, workspace: str, *, as_json: bool) -> bool:
 
 def _print_rebuild(report: RebuildReport) -> None:
     click.echo(
-        f"{report.collection} serves now, with {report.cards} cards: {report.written} written, {report.embedded} "
-        f"embedded, {report.replayed} changed meanwhile, {report.mended} mended"
+        f"{report.collection} serves now, with {counted(report.cards, 'card')}: {report.written} written, "
+        f"{report.embedded} embedded, {report.replayed} changed meanwhile, {report.mended} mended"
         + (", going on with what an earlier rebuild had left" if report.resumed else "")
     )
     if report.replaced:
@@ -87,6 +90,6 @@ def _counting(done: str) -> Progress:
         nonlocal total
         total += cards
         if cards:
-            say(f"{total} cards {done}")
+            say(f"{counted(total, 'card')} {done}")
 
     return progress

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.errors import BadInput
 from memory_pipeline.harness.contract import (
     AppendAnswer,
@@ -53,7 +54,8 @@ def append_command(
         print_json(AppendAnswer(status="some_refused" if done.refused else "ok", **dict(done)))
     else:
         numbers = f"seq {done.seqs[0]} to {done.seqs[-1]}" if done.seqs else "nothing"
-        click.echo(f"session {session}: {len(done.seqs)} lines appended ({numbers}), {len(done.refused)} refused")
+        taken = counted(len(done.seqs), "line")
+        click.echo(f"session {session}: {taken} appended ({numbers}), {len(done.refused)} refused")
         _print_refused("refused", done.refused)
     return BadInput.exit_code if done.refused else 0
 
@@ -142,7 +144,8 @@ def export(slug: str | None, config: Path | None, session: str, output: Path | N
     if as_json:
         print_json(ExportAnswer(file=str(output), **dict(done)))
     else:
-        say(f"session {session}: {done.harness} lines of the harness and {done.pipeline} of the pipeline in {output}")
+        lines = counted(done.harness, "line")
+        say(f"session {session}: {lines} of the harness and {done.pipeline} of the pipeline in {output}")
     return 0
 
 
@@ -184,10 +187,10 @@ def quarantine(
         return
     counts = ", ".join(f"{count.lines} {count.reason}" for count in found.counts)
     print_table(
-        f"quarantine of {found.workspace}: {found.total} lines" + (f" ({counts})" if counts else ""),
+        f"quarantine of {found.workspace}: {counted(found.total, 'line')}" + (f" ({counts})" if counts else ""),
         ("source", "line", "reason", "what is wrong", "the line begins"),
         [(line.source, line.line_number, line.reason, line.message, line.head) for line in found.lines],
-        empty="none on this page" if found.total else "none",
+        empty="none on this page" if found.total else "",
     )
 
 

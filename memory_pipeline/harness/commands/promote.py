@@ -7,6 +7,7 @@ from uuid import UUID
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.harness.contract import PreviewAnswer, decide_answer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
@@ -24,7 +25,7 @@ def promote() -> None:
 @promote.command("preview")
 @workspace_options
 @click.option("-s", "--session", required=True, help="The session.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help="Candidates on the page.")
+@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help="Candidates on the page (1 or more).")
 @click.option("--offset", default=0, show_default=True, help="Candidates before the page.")
 @json_option
 def preview_command(
@@ -37,10 +38,10 @@ def preview_command(
         print_json(PreviewAnswer(status="ok" if found.pending else "nothing_to_decide", **dict(found)))
         return
     print_table(
-        f"session {session}: {found.pending} to decide",
+        f"session {session}" + (f": {found.pending} to decide" if found.pending else ""),
         ("seq", "pre", "subject", "detail", "notes"),
         [_shown(offer) for offer in found.candidates],
-        empty="nothing to decide",
+        empty="none on this page" if found.pending else "nothing to decide",
     )
     if found.left_out:
         print_table(
@@ -49,7 +50,7 @@ def preview_command(
             [(out.seq, out.subject, out.reason, out.card_id) for out in found.left_out],
         )
     if found.similarity.problem:
-        say(f"similar memories were looked up {found.similarity.looked_up.told}: {found.similarity.problem}")
+        say(f"{found.similarity.looked_up.told}: {found.similarity.problem}")
     if found.remaining:
         say(f"{found.remaining} more beyond this page: --offset {offset + len(found.candidates)}")
     if found.preview_id:
@@ -80,7 +81,7 @@ def decide_command(
 @click.option("--seq", type=int, required=True, help="The candidate to promote.")
 @json_option
 def save_one(slug: str | None, config: Path | None, preview_id: UUID, seq: int, as_json: bool) -> None:
-    """Promote one candidate of a preview; its siblings stay open."""
+    """Promote one candidate of a preview, as the reviewer; the others stay open."""
     _decide(resolve_workspace(slug, config), preview_id, (seq,), (), as_json=as_json)
 
 
@@ -101,7 +102,8 @@ def _decide(
     problem = answer.propagation_problem
     click.echo(f"index: {answer.propagation}" + (f" ({problem.error}: {problem.message})" if problem else ""))
     if decision.pending:
-        say(f"{decision.pending} candidates of the session are still undecided")
+        waiting = counted(decision.pending, "candidate of the session is", "candidates of the session are")
+        say(f"{waiting} still undecided")
 
 
 def _shown(offer: OfferedCandidate) -> tuple[object, ...]:

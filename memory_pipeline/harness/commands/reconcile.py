@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.core.errors import NotIndexed
 from memory_pipeline.harness.commands.consistency import print_drift
 from memory_pipeline.harness.contract import ReconcileAnswer
@@ -28,7 +29,7 @@ def reconcile_command(slug: str | None, config: Path | None, dry_run: bool, as_j
     """
 
     def progress(cards: int) -> None:
-        say(f"{cards} more cards settled")
+        say(f"{counted(cards, 'more card')} settled")
 
     with open_services() as services:
         report = reconcile(services, resolve_workspace(slug, config), dry_run=dry_run, progress=progress)
@@ -47,9 +48,10 @@ def _print_mended(report: ReconcileReport) -> None:
     for what in report.mended:
         click.echo(f"mended: {what}")
     proposals = report.proposals
-    told = f", {proposals.opened} proposed, {proposals.withdrawn} proposals withdrawn" if proposals else ""
+    told = f", {proposals.opened} proposed, {proposals.withdrawn} withdrawn" if proposals else ""
     click.echo(
-        f"{report.queued} cards queued, {report.deleted} points deleted, {report.doubtful} left as doubtful{told}"
+        f"{counted(report.queued, 'card')} queued, {counted(report.deleted, 'point')} deleted, "
+        f"{report.doubtful} left as doubtful{told}"
     )
     if report.drain is not None and not report.drain.settled:
         click.echo(f"{report.drain.pending} pending, {report.drain.parked} parked")

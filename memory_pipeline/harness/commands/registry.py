@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import counted
 from memory_pipeline.harness.contract import RegistryExportAnswer, RegistryImportAnswer, import_answer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
@@ -32,7 +33,7 @@ def export_command(slug: str | None, config: Path | None, file: Path, as_json: b
     if as_json:
         print_json(RegistryExportAnswer(**dict(written)))
     else:
-        click.echo(f"{written.file}: {written.cards} cards, {written.bytes} bytes, sha256 {written.sha256}")
+        click.echo(f"{written.file}: {counted(written.cards, 'card')}, {written.bytes} bytes, sha256 {written.sha256}")
 
 
 @registry.command("import")
@@ -55,14 +56,16 @@ def import_command(
         if expect is None:
             answer = import_answer(review_import(services, workspace, file), None)
         else:
-            done = apply_import(
-                services, workspace, file, expect=expect, progress=lambda count: say(f"{count} more records settled")
-            )
+            done = apply_import(services, workspace, file, expect=expect, progress=_tell_settled)
             answer = import_answer(done, propagate_at_once(services, workspace))
     if as_json:
         print_json(answer)
     else:
         _print_import(answer)
+
+
+def _tell_settled(records: int) -> None:
+    say(f"{counted(records, 'more record')} settled")
 
 
 def _print_import(answer: RegistryImportAnswer) -> None:

@@ -9,19 +9,20 @@ import click
 from memory_pipeline.harness.contract import RepairListAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
+from memory_pipeline.operations.cards import MAX_LIMIT
 from memory_pipeline.operations.repairs import DEFAULT_LIMIT, list_repairs
 from memory_pipeline.store.repairs import RepairProposal, RepairState
 
 
 @click.group()
 def repairs() -> None:
-    """What a comparison found in the registry itself, which a human decided and no program changes."""
+    """Show what a comparison found wrong in the registry itself, for a human to decide."""
 
 
 @repairs.command("list")
 @workspace_options
 @click.option("--all", "every", is_flag=True, help="Those that are closed too.")
-@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help="Proposals on the page.")
+@click.option("--limit", default=DEFAULT_LIMIT, show_default=True, help=f"Proposals on the page (1 to {MAX_LIMIT}).")
 @click.option("--offset", default=0, show_default=True, help="Proposals before the page.")
 @json_option
 def list_command(slug: str | None, config: Path | None, every: bool, limit: int, offset: int, as_json: bool) -> None:
@@ -41,6 +42,7 @@ def list_command(slug: str | None, config: Path | None, every: bool, limit: int,
         f"repairs proposed in {found.workspace}: {found.total}",
         ("id", "state", "what", "card", "decision", "what was found", "proposed", "since"),
         [_row(proposal) for proposal in found.proposals],
+        empty="none on this page" if found.total else "",
     )
     if found.remaining:
         say(f"{found.remaining} more beyond this page: --offset {offset + len(found.proposals)}")

@@ -13,24 +13,35 @@ from memory_pipeline.core.errors import BadInput
 from memory_pipeline.harness.contract import SearchAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_runtime, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
-from memory_pipeline.harness.runtime import read_yaml
+from memory_pipeline.operations.given import read_yaml
 from memory_pipeline.operations.links import DEFAULT_DEPTH, MAX_DEPTH
-from memory_pipeline.operations.recall import DEFAULT_LIMIT, OnEmbedderDown, Proposal, Recall, SearchRequest, recall
+from memory_pipeline.operations.recall import (
+    DEFAULT_LIMIT,
+    MAX_LIMIT,
+    OnEmbedderDown,
+    Proposal,
+    Recall,
+    SearchRequest,
+    recall,
+)
 
 
 @click.command()
 @workspace_options
 @click.argument("question")
-@click.option("-s", "--session", help="Leave out what this session decided already.")
+@click.option("-s", "--session", help="Leave out cards that this session cites or rejects.")
 @click.option("--filters", default="{}", metavar="YAML", help="Narrow by table, column, scope, concepts, kind.")
 @click.option(
-    "--limit", default=DEFAULT_LIMIT, show_default=True, help="Memories to propose; what they require comes along."
+    "--limit",
+    default=DEFAULT_LIMIT,
+    show_default=True,
+    help=f"Memories to propose (1 to {MAX_LIMIT}); what they require comes along.",
 )
 @click.option(
     "--depth",
     default=DEFAULT_DEPTH,
     show_default=True,
-    help=f"Links followed in a row, {MAX_DEPTH} at most; 0 for none.",
+    help=f"Links followed in a row (0 to {MAX_DEPTH}).",
 )
 @click.option(
     "--on-embedder-down",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import NoReturn, TypeVar
@@ -18,6 +19,8 @@ from memory_pipeline.settings import Settings
 
 _CODE_PORT, _WEB_PORT = 4000, 3000
 _ANSWER_SECONDS = 10.0
+_CHECK_SECONDS = 18.0
+"""For a check of Dagster's own, which takes two or three to start: less than the containers' health checks wait."""
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -65,7 +68,8 @@ def check() -> None:
 @_address(_CODE_PORT)
 def check_code(host: str, port: int) -> None:
     """Whether the code location serves."""
-    _become("-m", "dagster", "api", "grpc-health-check", "--host", host, "--port", str(port))
+    address = ("--host", host, "--port", str(port))
+    _ask(f"the code location at {host}:{port}", "dagster", "api", "grpc-health-check", *address)
 
 
 @check.command("webserver")
@@ -87,18 +91,47 @@ def check_webserver(host: str, port: int) -> None:
 @check.command("daemon")
 def check_daemon() -> None:
     """Whether every part of the daemon has given a sign of life lately."""
-    _become("-m", "dagster._daemon", "liveness-check")
+    _ask("the daemon", "dagster._daemon", "liveness-check")
 
 
 def _workspace() -> str:
     """The file that says where the code location is."""
     missing = [name for name in ("MEMORY_CODE_HOST", "MEMORY_CODE_PORT") if not os.environ.get(name)]
     if missing:
+        unset = " and ".join(missing) + (" is" if len(missing) == 1 else " are")
         raise ConfigurationError(
-            f"the address of the code location is not known: {' and '.join(missing)} not set",
+            f"the address of the code location is not known: {unset} not set",
             hint="set them to where memory-pipeline service code listens",
         )
     return str(deployed("workspace.compose.yaml").resolve())
+
+
+def _ask(what: str, *module: str) -> None:
+    """Run a check of Dagster's own as a child: it ends with 1, and tells the trouble in many lines.
+
+    Raises:
+        ControlRoomUnavailable: it did not say that all is well, or said nothing in time.
+    """
+    environment = dagster_environment(Settings())
+    command = (sys.executable, "-m", *module)
+    try:
+        done = subprocess.run(
+            command, env=environment, cwd=environment["DAGSTER_HOME"], capture_output=True, text=True,
+            errors="replace", timeout=_CHECK_SECONDS, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        why = f"no answer within {_CHECK_SECONDS:.0f} s"
+    else:
+        if done.returncode == 0:
+            return
+        why = _last_line(done.stdout) or _last_line(done.stderr) or f"the check ended with {done.returncode}"
+    raise ControlRoomUnavailable(f"{what} is not well: {why}", hint="look at what it wrote, and start it again")
+
+
+def _last_line(written: str) -> str:
+    """Where Dagster, and a traceback, name the trouble."""
+    lines = [line.strip() for line in written.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else ""
 
 
 def _become(*arguments: str) -> NoReturn:

@@ -12,8 +12,9 @@ from memory_pipeline.core.summary_markdown import note_on, summary_markdown
 from memory_pipeline.harness.contract import CloseAnswer, SessionAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, printable, say
-from memory_pipeline.operations.close import close_session
+from memory_pipeline.operations.close import close_session, closing_of
 from memory_pipeline.operations.summary import summarise_session
+from memory_pipeline.store.ledger import Closing
 
 _LONGEST_TEXT = 10_000
 
@@ -33,13 +34,17 @@ def show(slug: str | None, config: Path | None, session_id: str, as_markdown: bo
     if as_json and as_markdown:
         raise click.UsageError("--json and --markdown are two answers: ask for one")
     with open_services() as services:
-        found = summarise_session(services, resolve_workspace(slug, config), session_id)
+        workspace = resolve_workspace(slug, config)
+        found = summarise_session(services, workspace, session_id)
+        closing = None if as_json or as_markdown else closing_of(services, workspace, session_id)
     if as_json:
         print_json(SessionAnswer(**{name: getattr(found, name) for name in SessionSummary.model_fields}))
     elif as_markdown:
         click.echo(summary_markdown(found, longest=_LONGEST_TEXT), nl=False)
     else:
         _print_summary(found)
+        if closing:
+            click.echo(_told(closing))
 
 
 @session.command()
@@ -61,6 +66,11 @@ def close(slug: str | None, config: Path | None, session_id: str, leave_pending:
     click.echo(f"session {session_id} was{again} closed by {closed.closed_by} at {closed.closed_at:%Y-%m-%d %H:%M %Z}")
     if closed.left_pending:
         say("left undecided: " + ", ".join(f"seq {seq}" for seq in closed.left_pending))
+
+
+def _told(closing: Closing) -> str:
+    left = len(closing.left_pending)
+    return f"closed by {closing.by} at {closing.at:%Y-%m-%d %H:%M:%S %Z}, with {left} left to decide"
 
 
 def _print_summary(found: SessionSummary) -> None:

@@ -86,6 +86,8 @@ def _print_status() -> None:
             if server.state == "running" or _OWN[server.name] not in os.environ
         ],
     )
+    if any(server.state != "running" and _OWN[server.name] not in os.environ for server in servers):
+        say("not every server runs: run memory-pipeline up")
     for name in _OWN.values():
         if name in os.environ:
             say(f"{name}={os.environ[name]}: that server is yours, and the embedded one is not used")

@@ -21,6 +21,7 @@ from memory_pipeline.operations.workspaces import (
     ChangedWorkspace,
     WorkspaceChanges,
     create_workspace,
+    describe_workspaces,
     list_workspaces,
     restore_workspace,
     retire_workspace,
@@ -83,11 +84,16 @@ def create(
 def list_(as_json: bool) -> None:
     """List every workspace."""
     with open_services() as services:
-        found = list_workspaces(services)
-    if as_json:
-        print_json(WorkspaceListAnswer(workspaces=tuple(ListedWorkspace(**state._asdict()) for state in found)))
-    else:
-        print_table("workspaces", ("slug", "status"), found)
+        if as_json:
+            listed = tuple(ListedWorkspace(**state._asdict()) for state in list_workspaces(services))
+            print_json(WorkspaceListAnswer(workspaces=listed))
+            return
+        found = describe_workspaces(services)
+    print_table(
+        "workspaces",
+        ("slug", "status", "title", "language", "database"),
+        [(each.slug, each.status, each.title, each.language, each.default_database) for each in found],
+    )
 
 
 @workspace.command()
@@ -100,7 +106,7 @@ def show(slug: str, as_json: bool) -> None:
     if as_json:
         print_json(WorkspaceAnswer(status="ok", workspace=found))
     else:
-        print_table(f"workspace {slug}", ("setting", "value"), found.model_dump(mode="json").items())
+        print_table(f"workspace {slug}", ("setting", "value"), _settings(found))
 
 
 @workspace.command("set")
@@ -145,14 +151,19 @@ def restore(slug: str, as_json: bool) -> None:
         _print_change(restore_workspace(services, require_slug(slug)), as_json=as_json)
 
 
+def _settings(shown: Workspace) -> list[tuple[str, object]]:
+    fields = {**shown.model_dump(mode="json"), "four_eyes": "yes" if shown.four_eyes else "no"}
+    return list(fields.items())
+
+
 def _print_change(done: ChangedWorkspace, *, as_json: bool) -> None:
     if as_json:
         print_json(WorkspaceChangeAnswer(status="changed" if done.changed else "unchanged", **dict(done)))
         return
     print_table(
-        f"workspace {done.workspace.slug} {'changed' if done.changed else 'was so already'}",
+        f"workspace {done.workspace.slug}{' changed' if done.changed else ': nothing to change'}",
         ("setting", "value"),
-        done.workspace.model_dump(mode="json").items(),
+        _settings(done.workspace),
     )
     if done.rebuild_due:
         say("its index was built for another language or profile, and serves so until it is rebuilt")
