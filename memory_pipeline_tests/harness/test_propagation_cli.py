@@ -9,7 +9,7 @@ from memory_pipeline.harness.contract import OutboxAnswer, RebuildAnswer, RetryA
 from memory_pipeline.operations.services import Services
 from memory_pipeline_tests.conftest import Cli
 from memory_pipeline_tests.embedding.scripted_ollama import DIMENSIONS, serve
-from memory_pipeline_tests.flows import ABLATION, READMISSION, promote
+from memory_pipeline_tests.flows import ABLATION, READMISSION, closed_port, promote
 
 
 def test_what_waits_is_listed_tried_again_and_rebuilt(cli: Cli, services: Services, workspace: Workspace) -> None:
@@ -47,5 +47,8 @@ def test_what_waits_is_listed_tried_again_and_rebuilt(cli: Cli, services: Servic
         told = cli("index", "-w", slug, "--rebuild", **variables)
         assert f"memory__{slug}__3 serves now, with 2 cards: 2 written, 0 embedded" in told.stdout
 
+    told = cli("index", "-w", slug, MEMORY_OLLAMA_URL=f"http://127.0.0.1:{closed_port()}")
+    assert "whether a rebuild is due cannot be told: " in told.stderr
+    assert "--rebuild" not in told.stderr
     unknown = cli("propagation", "retry", "-w", slug, "--card", "mem-0099", "--json")
     assert (unknown.returncode, json.loads(unknown.stdout)["error"]) == (11, "UnknownCard")
