@@ -63,7 +63,7 @@ def test_only_active_cards_supersede(services: Services, linked: str) -> None:
         with services.database.transaction(Role.READER, linked) as tx:
             return store.read(tx, linked, 1, ["mem-0001"])["mem-0001"].superseded_by
 
-    assert superseders() == ("mem-0002", "mem-0003")
+    assert superseders() == ("mem-0003", "mem-0002"), "the newest first"
     with services.database.transaction(Role.REVIEWER, linked) as tx:
         tx.execute("UPDATE cards SET status = 'deleted', revision = revision + 1 WHERE card_id = 'mem-0002'")
     assert superseders() == ("mem-0003",)
