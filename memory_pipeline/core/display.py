@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from datetime import UTC, datetime
 
 LONGEST_CELL = 200
 """Characters of a text in a table."""
@@ -14,6 +15,11 @@ _UNSHOWN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 def counted(number: int, one: str, many: str = "") -> str:
     """A number with what it counts: `1 card`, `2 cards`. `many` is for words that an s does not make many of."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def told_time(moment: datetime) -> str:
+    """A moment to the second, in UTC: `2026-05-01 09:30:00 UTC`."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def plain(text: str, longest: int = LONGEST_CELL) -> str:

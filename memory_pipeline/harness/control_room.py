@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import psycopg
 
+from memory_pipeline.core.display import told_time
 from memory_pipeline.core.errors import ControlRoomUnavailable, MemoryPipelineError, StoreUnavailable
 from memory_pipeline.settings import Settings
 from memory_pipeline.store.bootstrap import DAGSTER_DATABASE, DAGSTER_ROLE
@@ -119,7 +120,7 @@ def daemon_findings(settings: Settings) -> Iterator[Finding]:
     elif last is None:
         yield Finding(check="daemon", state="warning", told="it has never run: nothing happens by itself", do=start)
     else:
-        told = f"no sign of life from {', '.join(silent)} since {last:%Y-%m-%d %H:%M:%S %Z} at the latest"
+        told = f"no sign of life from {', '.join(silent)} since {told_time(last)} at the latest"
         code = ControlRoomUnavailable.exit_code
         yield Finding(check="daemon", state="ill", told=told, do=start, exit_code=code)
 

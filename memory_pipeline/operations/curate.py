@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ from pydantic import BaseModel, ConfigDict
 
 from memory_pipeline.core.cards import CardContent, CardKind, CardStatus, Link, MemoryRecord, is_card_id
 from memory_pipeline.core.curation import CardFields, blank_content, own_type, require_card
+from memory_pipeline.core.display import told_time
 from memory_pipeline.core.errors import (
     BadCard,
     CardDeleted,
@@ -196,7 +196,7 @@ class _Desk(NamedTuple):
         if card is None:
             raise UnknownCard(slug, card_id[:80])
         if card.status is CardStatus.DELETED:
-            raise CardDeleted(card.id, card.updated_by, _when(card.updated_at))
+            raise CardDeleted(card.id, card.updated_by, told_time(card.updated_at))
         return card
 
     def curated(self, card_id: str, verb: str) -> MemoryRecord:
@@ -209,7 +209,7 @@ class _Desk(NamedTuple):
     def require_newest(self, card: MemoryRecord, revision: int) -> None:
         """Raise `StaleRevision` unless the change was made on the current revision."""
         if card.revision != revision:
-            raise StaleRevision(card.id, revision, card.revision, card.updated_by, _when(card.updated_at))
+            raise StaleRevision(card.id, revision, card.revision, card.updated_by, told_time(card.updated_at))
 
     def insert_all(self, contents: Sequence[CardContent], kind: CardKind) -> list[MemoryRecord]:
         """New cards, in the order given."""
@@ -294,7 +294,3 @@ def _duplicates_named(content: CardContent) -> Iterator[None]:
 
 def _fields(content: CardContent) -> dict[str, object]:
     return {name: getattr(content, name) for name in CardContent.model_fields}
-
-
-def _when(moment: datetime) -> str:
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S %Z}"

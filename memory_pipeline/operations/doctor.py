@@ -24,6 +24,7 @@ from memory_pipeline.core.errors import (
     StoresDiffer,
     UnknownWorkspace,
 )
+from memory_pipeline.core.health import fingerprint
 from memory_pipeline.operations.generation import rebuild_due, require_same_registry
 from memory_pipeline.operations.health import WorkspaceHealth, measure_health
 from memory_pipeline.operations.services import Services
@@ -72,7 +73,18 @@ class Diagnosis(BaseModel):
 
 def diagnose(services: Services, workspace: str | None = None) -> Iterator[Finding]:
     """Check after check: secrets, PostgreSQL, Qdrant, Ollama, the inbox, then every workspace, or the one named."""
-    return told_once(_findings(services, workspace))
+    settings = services.settings
+    yield from _secrets(settings)
+    with Database(settings, check_migrations=False) as unchecked:  # a schema that lags is a finding, no hindrance
+        yield from _asked("postgres", lambda: _postgres(unchecked))
+        for role in Role:
+            yield from _asked(f"login {role}", lambda role=role: _login(unchecked, role))  # type: ignore[misc]
+        yield from _asked("roles", lambda: _roles(unchecked))
+    yield from _asked("migrations", lambda: _migrations(services))
+    yield from _asked("qdrant", lambda: _qdrant(services))
+    yield from _asked("ollama", lambda: _ollama(services))
+    yield from _inbox(settings)
+    yield from _asked("workspaces", lambda: _workspaces(services, workspace))
 
 
 def told_once(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -97,21 +109,6 @@ def told_once(findings: Iterable[Finding]) -> Iterator[Finding]:
 def _cause(finding: Finding) -> str:
     """Why a server could not be used, without the name of the database."""
     return finding.told.rpartition(" is not available: ")[2]
-
-
-def _findings(services: Services, workspace: str | None) -> Iterator[Finding]:
-    settings = services.settings
-    yield from _secrets(settings)
-    with Database(settings, check_migrations=False) as unchecked:  # a schema that lags is a finding, no hindrance
-        yield from _asked("postgres", lambda: _postgres(unchecked))
-        for role in Role:
-            yield from _asked(f"login {role}", lambda role=role: _login(unchecked, role))  # type: ignore[misc]
-        yield from _asked("roles", lambda: _roles(unchecked))
-    yield from _asked("migrations", lambda: _migrations(services))
-    yield from _asked("qdrant", lambda: _qdrant(services))
-    yield from _asked("ollama", lambda: _ollama(services))
-    yield from _inbox(settings)
-    yield from _asked("workspaces", lambda: _workspaces(services, workspace))
 
 
 def finding_of(check: str, error: MemoryPipelineError, workspace: str | None = None) -> Finding:
@@ -297,12 +294,12 @@ def _generation(services: Services, slug: str) -> Iterator[Finding]:
     try:
         differences = rebuild_due(services, slug)
     except MemoryPipelineError as error:
-        told = f"whether a rebuild is due cannot be told: {error.message}"
+        told = fingerprint((), unknown=error.message).told
         yield Finding(check="generation", state="unknown", told=told, do=error.hint, workspace=slug)
         return
     if differences:
-        told = f"a rebuild is due: {'; '.join(differences)}"
         do = f"memory-pipeline index -w {slug} --rebuild"
+        told = fingerprint(differences).told
         yield Finding(check="generation", state="warning", told=told, do=do, workspace=slug)
 
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memory_pipeline.core.cards import CardStatus, MemoryRecord, is_card_id
 from memory_pipeline.core.context import SearchFilters, search_context
 from memory_pipeline.core.dependencies import Dependency
+from memory_pipeline.core.display import told_time
 from memory_pipeline.core.errors import BadGolden, CardDeleted, MemoryPipelineError, UnknownCard
 from memory_pipeline.core.ledger import MAX_QUESTION, without_repetition
 from memory_pipeline.core.text import fold, require_storable
@@ -133,7 +134,7 @@ def _asked_in(question: GoldenQuestion, place: Dependency) -> Dependency:
 def _require_findable(workspace: Workspace, card: MemoryRecord, question: str, asked: Dependency) -> None:
     """Raise where no search in that place can propose the card: the question would be missed for ever."""
     if card.status is CardStatus.DELETED:
-        raise CardDeleted(card.id, card.updated_by, f"{card.updated_at:%Y-%m-%d %H:%M:%S %Z}")
+        raise CardDeleted(card.id, card.updated_by, told_time(card.updated_at))
     context = search_context(asked, SearchFilters(), default_schema=workspace.default_schema)
     if card.status is not CardStatus.ACTIVE:
         why = f"is {card.status.replace('_', ' ')}"

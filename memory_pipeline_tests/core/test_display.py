@@ -1,10 +1,12 @@
-"""Words for people: a number with what it counts."""
+"""Words for people: a number with what it counts, and a moment."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 import pytest
 
-from memory_pipeline.core.display import counted
+from memory_pipeline.core.display import counted, told_time
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,9 @@ from memory_pipeline.core.display import counted
 )
 def test_one_of_a_thing_is_told_as_one(number: int, words: tuple[str, ...], told: str) -> None:
     assert counted(number, *words) == told
+
+
+def test_a_moment_is_told_to_the_second_in_utc() -> None:
+    moment = datetime(2026, 5, 1, 11, 30, 0, 999_999, tzinfo=timezone(timedelta(hours=2)))
+
+    assert told_time(moment) == "2026-05-01 09:30:00 UTC"

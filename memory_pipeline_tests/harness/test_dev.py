@@ -17,6 +17,8 @@ import psutil
 import pytest
 
 from memory_pipeline.embedded.stack import EmbeddedStack
+from memory_pipeline.harness.control_room import dagster_instance
+from memory_pipeline.settings import Settings
 from memory_pipeline_tests.conftest import Cli
 from memory_pipeline_tests.flows import closed_port
 
@@ -103,7 +105,11 @@ def test_a_second_one_on_the_same_state_is_refused(state: Path) -> None:
         ("daemon", False, "the daemon is not well: Daemon(s) not running"),
     ],
 )
-def test_a_service_that_is_not_well_is_one_named_error(cli: Cli, service: str, address: bool, told: str) -> None:
+def test_a_service_that_is_not_well_is_one_named_error(
+    cli: Cli, settings: Settings, service: str, address: bool, told: str
+) -> None:
+    with dagster_instance(settings) as instance:
+        instance.wipe_daemon_heartbeats()  # of a daemon that another test has stopped
     port = closed_port()
 
     checked = cli("service", "check", service, *(("--port", str(port)) if address else ()))

@@ -40,7 +40,7 @@ def look(services: Services, workspace: Workspace) -> Look:
 
     def look(**changes: Any) -> dict[str, Finding]:
         with with_settings(services, **changes) as changed:
-            return {finding.check: finding for finding in diagnose(changed, workspace.slug)}
+            return {finding.check: finding for finding in told_once(diagnose(changed, workspace.slug))}
 
     return look
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import told_time
 from memory_pipeline.harness.contract import AuditAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
@@ -56,7 +57,7 @@ def audit_command(
 def _row(event: AuditEvent) -> tuple[object, ...]:
     decision = f"seq:{event.decision_seq}" if event.decision_seq else ""
     return (
-        f"{event.at:%Y-%m-%d %H:%M:%S %Z}",
+        told_time(event.at),
         event.actor,
         event.via,
         event.action,

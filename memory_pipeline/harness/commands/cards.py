@@ -12,6 +12,7 @@ import yaml
 
 from memory_pipeline.core.cards import CardKind, CardStatus, Link, Relation
 from memory_pipeline.core.curation import CardFields
+from memory_pipeline.core.display import told_time
 from memory_pipeline.core.errors import BadCard
 from memory_pipeline.core.history import Revision
 from memory_pipeline.harness.contract import CardAnswer, CardListAnswer, curate_answer
@@ -281,12 +282,12 @@ def _print_card(shown: ShownCard) -> None:
 
 def _shown(value: object) -> object:
     if isinstance(value, datetime):
-        return f"{value:%Y-%m-%d %H:%M:%S %Z}"
+        return told_time(value)
     return ", ".join(value) if isinstance(value, list | tuple) else value
 
 
 def _print_revision(revision: Revision) -> None:
-    head = f"revision {revision.revision}  {revision.at:%Y-%m-%d %H:%M:%S %Z}  {revision.by} via {revision.via}"
+    head = f"revision {revision.revision}  {told_time(revision.at)}  {revision.by} via {revision.via}"
     click.echo(printable(head))
     for change in revision.changes:
         click.echo(f"  {change.field}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from memory_pipeline.core.display import counted
+from memory_pipeline.core.display import counted, told_time
 from memory_pipeline.core.errors import NotIndexed
 from memory_pipeline.harness.contract import OutboxAnswer, RetryAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
@@ -63,8 +63,8 @@ def _print(waiting: Outbox) -> None:
                 row.revision,
                 row.state,
                 row.attempts,
-                f"{row.next_attempt_at:%Y-%m-%d %H:%M:%S}" if row.next_attempt_at else "when retried",
-                f"{row.since:%Y-%m-%d %H:%M:%S}",
+                told_time(row.next_attempt_at) if row.next_attempt_at else "when retried",
+                told_time(row.since),
                 row.last_error,
             )
             for row in waiting.rows

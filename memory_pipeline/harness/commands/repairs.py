@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import told_time
 from memory_pipeline.harness.contract import RepairListAnswer
 from memory_pipeline.harness.options import json_option, open_services, resolve_workspace, workspace_options
 from memory_pipeline.harness.output import print_json, print_table, say
@@ -58,5 +59,5 @@ def _row(proposal: RepairProposal) -> tuple[object, ...]:
         f"{proposal.session_id}:{decision}".strip(":") if proposal.session_id else "",
         proposal.reason,
         proposal.repair,
-        f"{proposal.proposed_at:%Y-%m-%d %H:%M:%S %Z}",
+        told_time(proposal.proposed_at),
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from memory_pipeline.core.display import told_time
 from memory_pipeline.core.summary import Concept, SessionSummary
 from memory_pipeline.core.summary_markdown import note_on, summary_markdown
 from memory_pipeline.harness.contract import CloseAnswer, SessionAnswer
@@ -70,7 +71,7 @@ def close(slug: str | None, config: Path | None, session_id: str, leave_pending:
 
 def _told(closing: Closing) -> str:
     left = len(closing.left_pending)
-    return f"closed by {closing.by} at {closing.at:%Y-%m-%d %H:%M:%S %Z}, with {left} left to decide"
+    return f"closed by {closing.by} at {told_time(closing.at)}, with {left} left to decide"
 
 
 def _print_summary(found: SessionSummary) -> None:
